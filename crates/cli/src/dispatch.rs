@@ -18,7 +18,7 @@ use crate::{json, man, stdout, usage};
 /// The commands that every program has.
 const SHARED: [&str; 3] = ["man", "completions", "help"];
 
-/// What a program does with its command line.
+/// The decision whether a program runs its command line itself.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     /// The program runs this itself. The first word is [`MAIN`].

@@ -1,5 +1,5 @@
-//! `anabranch net`: networks as graphs, and the paths in them: that work is done by the crate `topology`. And
-//! whole domains on this machine.
+//! `anabranch net`: shows networks as graphs and finds paths in them, which the crate `topology` does. It
+//! also brings up whole domains on this machine.
 
 pub mod args;
 pub mod domain_args;
@@ -41,8 +41,8 @@ use args::{Cost, Net, NetCommand, Paths, Show};
 ///
 /// # Errors
 /// 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a file
-/// cannot be written or is there already, 7 if the lines of a domain cannot be trusted, 1 if it cannot be set
-/// up.
+/// cannot be written or exists already, 7 if the lines of a domain cannot be trusted, 1 if a domain cannot be
+/// set up.
 pub fn net(args: &Net) -> Outcome {
     match &args.command {
         NetCommand::Show(args) => show(args),
@@ -75,7 +75,7 @@ fn load(name: &str) -> Outcome<Network> {
     }
     let read = || -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // One byte more than is taken, so that what is too long is seen to be.
+        // One byte more than allowed is read, so that a longer file is noticed.
         let limit = TEXT_MAX as u64 + 1;
         match name {
             "-" => std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?,
@@ -101,7 +101,7 @@ struct Summary<'a> {
     lines: usize,
     access_nodes: usize,
     density: f64,
-    /// How it differs from the table it is to be like.
+    /// The difference from the published table of networks, if there is one.
     differs: Option<&'a str>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// A line of a network, as JSON.
+/// A line of a network, as a line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     from: &'a str,
@@ -137,7 +137,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// That of a link.
+    /// Creates the object of a link.
     fn new(graph: &'a Graph, link: &Link) -> Self {
         let name = |id: NodeId| graph.node(id).name.as_str();
         let (from, to, delay_us) = (name(link.from), name(link.to), link.delay_ns as f64 / 1e3);
@@ -145,7 +145,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Delay and rate of a link.
+/// Writes the delay and the rate of a link.
 fn line_text(link: &Link) -> String {
     let capacity = link.capacity_bytes.map(|bytes| format!(", {}", bits(bytes))).unwrap_or_default();
     format!("{}{capacity}", ms(link.delay_ns))
@@ -165,7 +165,7 @@ fn show(args: &Show) -> Outcome {
         let name = printable(name);
         return Err(Failure::usage(format!("--domain and --node show what this machine is in, not {name}")));
     }
-    // No other network ends so.
+    // No other network has a name that ends with `.toml`.
     if has_toml(Path::new(name)) {
         return domain_view::of_file(args, Path::new(name));
     }
@@ -219,7 +219,7 @@ fn list(as_json: bool) -> Outcome {
     print(out.as_bytes())
 }
 
-/// A path, as JSON.
+/// A path, as a line of JSON.
 #[derive(Serialize)]
 struct PathObject<'a> {
     group: u32,
@@ -232,7 +232,7 @@ struct PathObject<'a> {
     backward: Option<Identifier>,
 }
 
-/// A forwarding identifier, as JSON.
+/// A forwarding identifier, as a part of JSON.
 #[derive(Serialize)]
 struct Identifier {
     kind: Option<&'static str>,
@@ -269,7 +269,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The seed of the tables of tags: any will do here, where no domain is running.
+/// The seed of the tables of tags. Any value will do, because no domain is running here.
 const SEED: u64 = 0;
 
 fn paths(args: &Paths) -> Outcome {

@@ -1,4 +1,4 @@
-//! `anabranch proxy`: every program on several links.
+//! `anabranch proxy`: lets every program use several links.
 
 pub mod args;
 mod client;
@@ -30,7 +30,7 @@ use view::View;
 /// Runs a command about the proxy.
 ///
 /// # Errors
-/// 1 if it cannot listen or keep its keys, 2 if the command line makes no sense.
+/// 1 if it cannot listen or keep its keys, 2 if the command line is invalid.
 pub fn proxy(args: &Proxy) -> Outcome {
     match &args.command {
         ProxyCommand::Server(args) => run(args, &server::Server),
@@ -41,7 +41,7 @@ pub fn proxy(args: &Proxy) -> Outcome {
     }
 }
 
-/// What the crate `proxy` says, as an exit status.
+/// Converts an error of the crate `proxy` to a failure with an exit status.
 fn wrong(error: anabranch_proxy::Error) -> Failure {
     let code = match &error {
         anabranch_proxy::Error::Usage(_) => Code::Usage,
@@ -81,17 +81,17 @@ fn run<S: About + Send + Sync>(args: &RoleArgs<S>, role: &(impl Role<S> + Sync))
     }))
 }
 
-/// What a role makes of its settings.
+/// The steps of a role of the proxy, from its settings on.
 trait Role<S> {
-    /// What nobody said, and this process knows.
+    /// Adds the settings that were not given and that this process knows.
     fn completed(&self, settings: S) -> S;
-    /// Whether they make sense.
+    /// Checks the settings.
     fn check(&self, settings: &S) -> Result<(), ConfigError>;
-    /// The status page that is wanted.
+    /// Returns the status page that the settings ask for.
     fn page(&self, settings: &S) -> Outcome<Option<Page>>;
-    /// Begins.
+    /// Starts the role.
     fn start(&self, settings: &S) -> Outcome<Running>;
-    /// Takes what can change over.
+    /// Applies the settings that can change while the role runs.
     fn reload(&self, reloader: &Reloader, settings: &S) -> Outcome;
 }
 
@@ -99,7 +99,8 @@ fn unusable(error: ConfigError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Shows what a role does until it ends, or a signal ends it. SIGHUP reloads, if that can be.
+/// Shows a role's events until it ends or a signal ends it. SIGHUP reloads the settings, if `reload` is
+/// given.
 fn until_it_ends<S: Send>(
     mut running: Running,
     mut in_force: S,
@@ -112,7 +113,8 @@ fn until_it_ends<S: Send>(
         scope.spawn(|| {
             let mut poller = Poller::new(Clock::start());
             while !signals.stop.load(Ordering::Relaxed) {
-                // Without it this would turn for ever: then no signal ends it but the second one.
+                // A failed wait would make this loop spin, so signals are not waited for any more; a second
+                // signal still ends the process.
                 if poller.wait([(signals.wake.as_fd(), Interest::Read)], Time::NEVER).is_err() {
                     break;
                 }
@@ -128,7 +130,7 @@ fn until_it_ends<S: Send>(
         while let Some(event) = running.wait_event() {
             view.show(&event);
         }
-        // It may have ended by itself.
+        // The role may have ended by itself.
         signals.stop.store(true, Ordering::Relaxed);
         signals.wake.waker().wake();
     });

@@ -1,4 +1,4 @@
-//! `anabranch tcp`: Multipath TCP of this process.
+//! `anabranch tcp`: runs Multipath TCP in this process.
 
 pub mod args;
 
@@ -12,7 +12,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::view::{note, plural};
 use args::{StackArgs, Tcp, TcpCommand};
 
-/// The largest packet on the devices, bytes.
+/// The largest packet on the devices, in bytes.
 const MTU_BYTES: u16 = 1500;
 
 /// Runs one end of a connection.
@@ -71,7 +71,7 @@ fn failed(error: io::Error) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// What an event is called; `None`: nothing is said of it.
+/// Describes an event, or returns `None` if nothing is shown of it.
 fn told(event: &ConnectionEvent) -> Option<String> {
     match event {
         ConnectionEvent::Established { multipath: true } => Some("connected by Multipath TCP".to_owned()),

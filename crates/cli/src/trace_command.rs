@@ -1,4 +1,4 @@
-//! `anabranch trace`: a capture in, what it shows out. The work is done by the crate `anabranch-trace`.
+//! `anabranch trace`: explains a capture. The crate `anabranch-trace` does the work.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write as _};
@@ -49,7 +49,7 @@ pub struct Trace {
     pub csv: bool,
 }
 
-/// What was read, and how that ended: the last object of --json.
+/// The totals and the end: the last object of --json.
 #[derive(Serialize)]
 struct End<'a> {
     #[serde(flatten)]
@@ -58,18 +58,18 @@ struct End<'a> {
     end: json::End,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// 2 if it is no capture or is not there, 5 if it is damaged or cut off, 6 if standard output takes no more,
-/// 130 on Ctrl-C. What could be read is told before.
+/// 2 if the file is no capture or does not exist, 5 if it is damaged or cut off, 6 if standard output cannot
+/// be written, 130 on Ctrl-C. What could be read is printed before.
 pub fn trace(args: &Trace) -> Outcome {
     let outcome = explain(args);
     if let Err(failure) = &outcome
         && args.json
         && failure.code == Code::Usage
     {
-        // Nothing was read: no totals.
+        // Nothing was read, so there are no totals.
         json::put("summary", &json::End::new(Some(failure)));
     }
     outcome
@@ -88,7 +88,8 @@ fn explain(args: &Trace) -> Outcome {
         }
         Box::new(file)
     };
-    // Ctrl-C ends tcpdump too, and with it the pipe: what is in it is read. A second one ends this at once.
+    // Ctrl-C also ends tcpdump and with it the pipe, so the rest of the pipe is read. A second Ctrl-C ends
+    // this at once.
     let (_wake, stop) = stop_signals()?;
     let (mut summary, mut output) = (Summary::default(), Output::new(args));
     let mut analysis = Analysis::new(|report: ConnectionReport| match &mut output {
@@ -126,7 +127,7 @@ fn explain(args: &Trace) -> Outcome {
     ended
 }
 
-/// Where reports go, and the first error there.
+/// The destination of reports, and the first error of writing to it.
 enum Output {
     Text,
     Json(BufWriter<io::Stdout>, io::Result<()>),
@@ -153,7 +154,7 @@ fn keep(result: &mut io::Result<()>, next: io::Result<()>) {
     }
 }
 
-/// Why a capture could not be read on, as an exit status.
+/// Converts the error of a capture to a failure with an exit status.
 fn wrong(error: &CaptureError, capture: &Path) -> Failure {
     let code = match error {
         CaptureError::NotACapture(_) | CaptureError::Empty => Code::Usage,

@@ -26,7 +26,7 @@ use crate::signals::stop_signals;
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 256;
-/// How long the other side may be silent.
+/// The longest time for which the other side may be silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A setup in its holder.

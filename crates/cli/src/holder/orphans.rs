@@ -26,7 +26,7 @@ use crate::names::show;
 
 /// The beginning of the alias. The kind, the name and the holder follow.
 const ALIAS: &str = "anabranch ";
-/// How long programs have to end after they are asked to, before they are killed.
+/// The time that programs have to end after they are asked to, before they are killed.
 const GRACE: Span = Span::from_secs(1);
 /// A program that has not ended by then cannot be killed, because it waits for a device.
 const ENDED_BY: Span = Span::from_secs(5);

@@ -192,7 +192,7 @@ const NUMBERS: Range<usize> = 2..7;
 
 /// Draws a picture with at most `lines_max` lines.
 fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
-    // Names of interfaces and controllers may be anybody's who may make some.
+    // Users can choose the names of interfaces and controllers, so control characters are made visible.
     let shown = |cells: [String; COLUMNS]| cells.map(|cell| printable(&cell).into_owned());
     let rows: Vec<Vec<[String; COLUMNS]>> =
         snapshot.connections.iter().map(|c| c.subflows.iter().map(|s| shown(row(c, s))).collect()).collect();

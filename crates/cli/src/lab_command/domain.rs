@@ -1,4 +1,4 @@
-//! `anabranch lab domain`: the study of whole networks. What is studied, and its tables, is the crate `lab`.
+//! `anabranch lab domain`: the study of whole networks. The crate `lab` has the study and its tables.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::signals::stop_signals;
 use crate::stdout::print;
 use crate::view::{note, printable};
 
-/// When the dissertation's measurement may have been, seconds after the start: three of them, once all have
-/// started and left slow start.
+/// The start and the end, in seconds, of the time in which the dissertation may have measured: all flows have
+/// started by then and left slow start.
 const SOON_S: (u64, u64) = (10, 13);
-/// The longer queues of the page, in those of the study.
+/// The length of the page's longer queues, as a multiple of the study's.
 const LONG_QUEUES: u32 = 10;
 
 /// Runs the study and prints its tables, or writes the page.
@@ -68,7 +68,7 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     Ok(())
 }
 
-/// How things are run.
+/// How the tasks are run.
 struct Run {
     jobs: usize,
     stop: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ impl Run {
         Ok(Study::new(options, &results))
     }
 
-    /// Works on all tasks; the results in the order of the tasks.
+    /// Works on all tasks. Returns the results in the order of the tasks.
     fn all<J, R>(
         &self,
         tasks: Vec<J>,
@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// A setting of Fig. 4.16, as JSON.
+/// A setting of Fig. 4.16, as a line of JSON.
 #[derive(Serialize)]
 struct Friendliness {
     core_mbits: u64,
@@ -125,10 +125,10 @@ struct Friendliness {
     gaining_ranks_percent: f64,
 }
 
-/// Gains of a network, as JSON.
+/// The gains of a network, as a line of JSON.
 #[derive(Serialize)]
 struct GainObject<'a> {
-    /// None: the mean of all.
+    /// The name of the network; `None` for the mean of all.
     network: Option<&'a str>,
     core_mbits: u64,
     policy: String,

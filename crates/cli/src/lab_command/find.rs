@@ -1,4 +1,4 @@
-//! Scenarios by the path or name of a file, or by the name of one that is part of the program.
+//! Finds scenarios by the path or name of a file, or by the name of one in the program.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 use crate::names::show;
 use crate::toml_name::{stem, with_toml};
 
-/// Where scenarios lie unless a path says otherwise. What is not there may be part of the program.
+/// The directory of scenarios that are named without a path. Others may be part of the program.
 pub(super) const DIR: &str = "scenarios";
 
 /// A scenario, its name, and its file if it has one.
@@ -21,7 +21,7 @@ pub(super) struct FoundScenario {
     pub(super) path: Option<PathBuf>,
 }
 
-/// Finds, reads and checks what `file` names, of which `only` this case is to run.
+/// Finds, reads and checks the scenario that `file` names. `only` selects the case that is to run.
 pub(super) fn find(file: &Path, only: Option<&str>) -> Outcome<FoundScenario> {
     if file == Path::new("-") {
         let mut text = String::new();
@@ -39,20 +39,20 @@ pub(super) fn find(file: &Path, only: Option<&str>) -> Outcome<FoundScenario> {
     Ok(FoundScenario { name: stem(&path), scenario, path: Some(path) })
 }
 
-/// A scenario that cannot be run is wrong usage.
+/// Converts the error of a scenario to one of wrong usage.
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 pub(super) fn wrong(error: ScenarioError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// The scenarios that lie where names are looked up.
+/// Returns the scenarios in the directory [`DIR`].
 pub(super) fn every() -> Outcome<Vec<PathBuf>> {
     let wrong = |what: String| Failure::usage(format!("no scenarios in {DIR}: {what}"));
     let files = scenarios(Path::new(DIR)).map_err(|e| wrong(e.to_string()))?;
     if files.is_empty() { Err(wrong("no file ends in .toml".into())) } else { Ok(files) }
 }
 
-/// The scenario files in `dir`, by name.
+/// Returns the scenario files in `dir`, ordered by name.
 pub(super) fn scenarios(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -65,7 +65,7 @@ pub(super) fn scenarios(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The file that `name` means; none if there is no such file.
+/// Returns the file that `name` means, or `None` if there is no such file.
 fn file_of(name: &Path) -> Option<PathBuf> {
     if name.is_file() {
         return Some(name.to_owned());
@@ -77,7 +77,7 @@ fn file_of(name: &Path) -> Option<PathBuf> {
     found.map(|(path, _)| path)
 }
 
-/// That there is no such scenario, with the nearest.
+/// Makes the error that there is no such scenario, with the most similar name.
 fn unknown(name: &Path) -> Failure {
     let dir = name.parent().filter(|dir| !dir.as_os_str().is_empty());
     let known: Vec<PathBuf> = match dir {

@@ -1,4 +1,4 @@
-//! What keeps a laboratory up: its hosts and links, and what is told of them.
+//! Keeps a laboratory up: its hosts and links, and its state for reports.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -13,19 +13,19 @@ use crate::holder::daemon::{self, Held};
 use crate::holder::report::{self, Lateness, LinkCounts};
 use crate::holder::{self, Kind, orphans};
 
-/// What a laboratory is and how it does.
+/// The description and the present state of a laboratory.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) name: String,
     pub(super) title: String,
-    /// The process that holds it.
+    /// The number of the process that holds the laboratory.
     pub(super) pid: u32,
     pub(super) up_s: f64,
     pub(super) hosts: Vec<Host>,
     pub(super) links: Vec<Link>,
     #[serde(flatten)]
     pub(super) lateness: Lateness,
-    /// Why what was measured on it should not be trusted.
+    /// The reasons why measurements on it should not be trusted.
     #[serde(rename = "faults")]
     pub(super) violations: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Host {
     pub(super) addresses: Vec<String>,
     /// The address of the host at the other end.
     pub(super) peer: String,
-    /// Of each path its round-trip time without queues, ms.
+    /// The round-trip time of each path without queues, in milliseconds.
     pub(super) rtts_ms: Vec<f64>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Host {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Link {
     pub(super) name: String,
-    /// As the scenario writes it; none if it has none.
+    /// The rate as the scenario writes it, if it has one.
     pub(super) rate: Option<String>,
     #[serde(flatten)]
     pub(super) counts: LinkCounts,
@@ -72,7 +72,7 @@ impl holder::State for State {
         &self.violations
     }
 
-    /// How it has been.
+    /// Writes the report of the laboratory's time.
     fn report(&self) -> String {
         let rows: Vec<report::Row<'_>> =
             self.links.iter().map(|link| (link.name.clone(), link.rate.clone(), &link.counts)).collect();
@@ -87,10 +87,10 @@ impl holder::State for State {
     }
 }
 
-/// Is the process that holds a laboratory.
+/// Runs as the process that holds a laboratory.
 ///
 /// # Errors
-/// 1 if its parent is gone or signals cannot be caught.
+/// 1 if its parent process is gone, or if signals cannot be caught.
 pub(super) fn hold(args: &Hold) -> Outcome {
     daemon::run(&args.name, |text| start(text, args))
 }

@@ -1,4 +1,4 @@
-//! `anabranch lab list`: what scenarios there are.
+//! `anabranch lab list`: lists the scenarios.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::view::note;
 #[derive(Serialize)]
 struct Line<'a> {
     scenario: &'a str,
-    /// None if it is part of the program.
+    /// The file; `None` if the scenario is part of the program.
     file: Option<String>,
     title: &'a str,
     source: &'a str,
@@ -31,11 +31,11 @@ struct Line<'a> {
 /// A scenario, its name, and its file if it has one.
 type Found = (String, Option<PathBuf>, Scenario);
 
-/// Lists the scenarios of a directory; without one, those that names mean: in `scenarios/`, and in the
-/// program.
+/// Lists the scenarios of a directory. Without one, lists those that a name alone can mean: in `scenarios/`
+/// and in the program.
 ///
 /// # Errors
-/// 2 if there is no such directory, or a file in it is no scenario; the others are listed.
+/// 2 if the directory does not exist, or if a file in it is no scenario; the others are listed.
 pub(super) fn list(args: &List) -> Outcome {
     let dir = args.dir.as_deref().unwrap_or(Path::new(DIR));
     let files = match scenarios(dir) {
@@ -82,7 +82,7 @@ pub(super) fn list(args: &List) -> Outcome {
     }
 }
 
-/// What the second column is: a run for each.
+/// The heading of the second column: the factors of the number of runs.
 const COUNTS: &str = "cases×controllers×seeds";
 
 fn table(lines: &[Line<'_>]) -> String {

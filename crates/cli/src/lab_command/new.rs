@@ -1,4 +1,4 @@
-//! `anabranch lab new`: a scenario to begin with.
+//! `anabranch lab new`: writes a scenario to begin with.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ use crate::new_file::{create, failed};
 use crate::stdout::print;
 use crate::toml_name::{stem, with_toml};
 
-/// Writes the file, and the traces that it names beside it.
+/// Writes the scenario's file, and the traces that it names beside it.
 ///
 /// # Errors
-/// 2 if there is no such scenario to copy, 6 if a file cannot be written or is there already.
+/// 2 if there is no such scenario to copy, 6 if a file cannot be written or exists already.
 pub(super) fn new(args: &New) -> Outcome {
     let path = with_toml(&args.file);
     let text = match &args.from {

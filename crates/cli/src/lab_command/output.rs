@@ -1,4 +1,4 @@
-//! Where tables go: standard output, and a page.
+//! Writes tables to standard output and to a page.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -23,22 +23,23 @@ enum Form {
     Csv,
 }
 
-/// Prints tables, and keeps what the page needs.
+/// Prints tables, and keeps the data of the page.
 pub(super) struct Output {
     form: Form,
     report: Option<PathBuf>,
     series: Option<(PathBuf, File)>,
     kept: Vec<(Plan, Vec<Row>, Vec<Run>)>,
     tables: usize,
-    /// How many rows have conditions that were not met, and values where they are not expected.
+    /// The number of rows whose conditions were not met, and of rows with a value that is not where it is
+    /// expected.
     unmet: (usize, usize),
 }
 
 impl Output {
-    /// As the command line wants it.
+    /// Creates the output that the command line asks for.
     ///
     /// # Errors
-    /// 6 if the page cannot be written: that is known before the first run.
+    /// 6 if the page or the series cannot be written, which is checked before the first run.
     pub(super) fn new(choice: &Choice) -> Result<Self, Failure> {
         choice.report.as_deref().map_or(Ok(()), check_writable)?;
         let made = |path: &PathBuf| match File::create(path) {
@@ -68,7 +69,7 @@ impl Output {
         self.tables += 1;
         self.unmet.0 += rows.iter().filter(|row| !row.violations.is_empty()).count();
         if rows.is_empty() {
-            // Without a measure there is no row to say it in.
+            // Without measures there are no rows, so the violations are printed here.
             for run in &runs {
                 run.outcome
                     .violations
@@ -84,7 +85,7 @@ impl Output {
         print(text.as_bytes())
     }
 
-    /// Writes how the runs went over time, behind those of other tables.
+    /// Appends the runs' values over time to the series, after those of other tables.
     fn write_series(&mut self, plan: &Plan, runs: &[Run]) -> Outcome {
         let Some((path, file)) = &mut self.series else { return Ok(()) };
         let head = if self.tables == 0 { series::head(plan) } else { String::new() };
@@ -103,10 +104,10 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the page, and says how it went.
+    /// Writes the page. Fails if a condition was not met.
     ///
     /// # Errors
-    /// 7 if a condition was not met, or a value is not, beyond doubt, where it is expected.
+    /// 7 if a condition was not met, or if a value is not clearly where it is expected.
     pub(super) fn finish(&self) -> Outcome {
         self.page()?;
         let rows = |n: usize| if n == 1 { "1 row".into() } else { format!("{n} rows") };
@@ -126,7 +127,7 @@ impl Output {
     }
 }
 
-/// One page for all studies.
+/// Makes one page for all studies.
 fn page(kept: &[(Plan, Vec<Row>, Vec<Run>)]) -> String {
     let studies: Vec<Study<'_>> = kept
         .iter()
@@ -135,12 +136,12 @@ fn page(kept: &[(Plan, Vec<Row>, Vec<Run>)]) -> String {
     html(&studies)
 }
 
-/// Looks whether [`save`] will be able to write a file. What is there stays as it is.
+/// Checks whether [`save`] will be able to write a file. An existing file is not changed.
 ///
 /// # Errors
-/// 6 if it will not.
+/// 6 if the file cannot be written.
 pub(super) fn check_writable(path: &Path) -> Outcome {
-    // To open a pipe would be to wait for who reads it.
+    // Opening a pipe would wait for its reader.
     if fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
         return Ok(());
     }
@@ -149,7 +150,7 @@ pub(super) fn check_writable(path: &Path) -> Outcome {
     opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) }).map_err(|e| unwritten(path, &e))
 }
 
-/// Writes a file, or says why not.
+/// Writes a file.
 pub(super) fn save(path: &Path, text: &str) -> Outcome {
     fs::write(path, text).map_err(|e| unwritten(path, &e))
 }

@@ -1,52 +1,52 @@
-//! How far it is, on a terminal, once it takes longer than a moment.
+//! Shows the progress of runs on a terminal, once they take longer than a moment.
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
 use console::Term;
 
-/// Nothing is shown before this.
+/// The time before which nothing is shown.
 const QUIET: Span = Span::from_secs(1);
-/// Nor more often.
+/// The shortest time between two updates.
 const EVERY: Span = Span::from_millis(200);
 
-/// A line that says how many runs are done and how long the rest will take.
+/// A line that tells how many runs are done and how long the rest will take.
 pub(super) struct Progress {
     term: Option<Term>,
     clock: Clock,
     total: usize,
     done: usize,
-    /// How long all of it takes, if that is known beforehand: where time is real.
+    /// The duration of all runs, if it is known before, because they run in real time.
     takes: Option<Span>,
     next: Time,
     shown: bool,
 }
 
 impl Progress {
-    /// Of `total` runs.
+    /// Creates the progress of `total` runs.
     pub(super) fn new(total: usize) -> Self {
         let term = Some(Term::stderr()).filter(Term::is_term);
         let clock = Clock::start();
         Self { term, clock, total, done: 0, takes: None, next: Time::ZERO + QUIET, shown: false }
     }
 
-    /// All of it takes so long.
+    /// Sets the duration of all runs.
     pub(super) fn takes(mut self, takes: Span) -> Self {
         self.takes = Some(takes);
         self
     }
 
-    /// `done` runs have ended.
+    /// Notes that `done` runs have ended, and updates the line.
     pub(super) fn update(&mut self, done: usize) {
         self.done = done;
         let now = self.clock.now();
         let Some(term) = self.term.as_ref().filter(|_| now >= self.next) else { return };
         self.next = now + EVERY;
-        // What a terminal does not take is lost, and no harm is done.
+        // Errors of the terminal are ignored, because only this line is lost.
         let _ = term.clear_line().and_then(|()| term.write_str(&self.line(now.since(Time::ZERO))));
         self.shown = true;
     }
 
-    /// Makes room for other output.
+    /// Removes the line to make room for other output.
     pub(super) fn clear(&mut self) {
         if let Some(term) = self.term.as_ref().filter(|_| self.shown) {
             let _ = term.clear_line();

@@ -1,4 +1,4 @@
-//! `anabranch lab run`: scenarios in, tables out.
+//! `anabranch lab run`: runs scenarios and prints their tables.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::signals::stop_signals;
 use crate::view::note;
 
-/// One file: its plan, and what of it has been run.
+/// One file: its plan, and its runs so far.
 struct Study {
     plan: Plan,
     path: Option<PathBuf>,
     tasks: Vec<Task>,
-    /// Where its tasks begin among those of all files.
+    /// The index of its first task among the tasks of all files.
     first: usize,
     runs: Vec<Option<outcome::Run>>,
     left: usize,
 }
 
-/// Runs scenarios one after the other on one pool of threads, and prints each table as soon as it is whole.
+/// Runs scenarios one after the other on one pool of threads. Prints each table as soon as it is complete.
 ///
 /// # Errors
-/// 2 if a scenario makes no sense, 6 if a file cannot be written, 7 if a condition was not met or a value is
-/// not where it is expected, 130 on Ctrl-C.
+/// 2 if a scenario is invalid, 6 if a file cannot be written, 7 if a condition was not met or a value is not
+/// where it is expected, 130 on Ctrl-C.
 pub(super) fn run(args: &Run) -> Outcome {
     let mut studies: Vec<Study> = Vec::new();
     let mut all = Vec::new();
@@ -84,15 +84,15 @@ pub(super) fn run(args: &Run) -> Outcome {
     output.finish()
 }
 
-/// What came of a task.
+/// The result of a task; the error says why the run broke off.
 pub(super) type Done = Result<outcome::Outcome, String>;
 
-/// Runs tasks world by world, with as many side by side as each bears, and hands over what came of each with
-/// its place among `tasks`, while a line says how far it is. Ends early if `done` breaks off or somebody
-/// wants it to stop.
+/// Runs tasks world by world, with as many at a time as each world supports, and shows the progress. Passes
+/// the result of each task to `done`, with the task's index in `tasks`. Ends early if `done` breaks off or
+/// `stop` is set.
 ///
 /// # Errors
-/// 1 or 2 if a world cannot run its tasks; nothing has been run then.
+/// 1 or 2 if a world cannot run its tasks. No task has been run then.
 pub(super) fn each_world(
     tasks: Vec<Task>,
     choice: &Choice,
@@ -125,7 +125,7 @@ pub(super) fn each_world(
             |event| {
                 if let Event::Done(index, outcome) = event {
                     ended += 1;
-                    // A run that was stopped is none.
+                    // A run that was stopped does not count.
                     if !(world == World::Kernel && stop.load(Ordering::Relaxed)) {
                         progress.clear();
                         broken = done(places[index], outcome).is_break();
@@ -144,7 +144,7 @@ pub(super) fn each_world(
     Ok(())
 }
 
-/// How many runs side by side.
+/// Returns how many tasks run at a time.
 fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
     choice.jobs.unwrap_or_else(|| match world {
         World::Sim => pool::threads(),
@@ -152,7 +152,7 @@ fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
     })
 }
 
-/// What the command line chose, in place of what the scenario says.
+/// Replaces the scenario's choices by those of the command line.
 pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
     plan.worlds =
         World::ALL.into_iter().filter(|w| choice.world.iter().any(|c| World::from(*c) == *w)).collect();
@@ -175,7 +175,7 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
     Ok(())
 }
 
-/// A run that broke off becomes one that does not count, and says so.
+/// Converts the result of a task. A run that broke off becomes one that does not count, with the reason.
 pub(super) fn outcome(done: Done) -> outcome::Outcome {
     done.unwrap_or_else(|why| {
         let violations = vec![format!("the run broke off, {why}")];
@@ -183,13 +183,13 @@ pub(super) fn outcome(done: Done) -> outcome::Outcome {
     })
 }
 
-/// Whether it is kept how a run went over time: of all seeds if that is written as data, of the first if it
-/// is drawn.
+/// Whether the values of a run over time are kept: those of all seeds if they are written as data, those of
+/// the first seed if they are drawn.
 pub(super) fn keeps_series(choice: &Choice, plan: &Plan, task: &Task) -> bool {
     choice.series.is_some() || (choice.report.is_some() && task.seed == *plan.seeds.start())
 }
 
-/// A task that has ended, as the table wants it; `keep` what is known of it over time.
+/// Makes the run of a task that has ended for the table. `keep` says whether its values over time are kept.
 pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, keep: bool) -> outcome::Run {
     if !keep {
         outcome.series = outcome::Series::default();
@@ -217,7 +217,7 @@ impl Study {
     }
 }
 
-/// `NAME.table` beside `NAME.toml`.
+/// Returns `NAME.table` beside `NAME.toml`.
 fn table_path(scenario: &Path) -> PathBuf {
     scenario.with_extension("table")
 }

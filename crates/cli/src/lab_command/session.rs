@@ -1,5 +1,5 @@
-//! `anabranch lab up`, `exec`, `status`, `down`: a scenario's hosts and links without its flows, for programs
-//! that know nothing of all this.
+//! `anabranch lab up`, `exec`, `status`, `down`: makes a scenario's hosts and links without its flows, for
+//! ordinary programs.
 
 use std::fmt::Write as _;
 
@@ -15,15 +15,15 @@ use crate::holder::plain_name::plain_name;
 use crate::stdout::print;
 use crate::view::note;
 
-/// The variable that programs find the name of their host in,
+/// The variable in which programs find the name of their host,
 const HOST: &str = "ANABRANCH_HOST";
-/// and the address of the host at the other end.
+/// and the variable with the address of the host at the other end.
 const PEER: &str = "ANABRANCH_PEER";
 
 /// Makes the hosts and links of a scenario, in a process of their own.
 ///
 /// # Errors
-/// 2 if the scenario makes no sense or this is a host of a laboratory, 1 if it cannot be set up.
+/// 2 if the scenario is invalid or this is a host of a laboratory, 1 if it cannot be set up.
 pub(super) fn up(args: &Up) -> Outcome {
     commands::refuse_inside()?;
     let FoundScenario { name, scenario, .. } = find(&args.file, args.case.as_deref())?;
@@ -36,7 +36,7 @@ pub(super) fn up(args: &Up) -> Outcome {
     print(if args.json { commands::object(&state) } else { usage(&state) }.as_bytes())
 }
 
-/// The scenario as it is to be built: with what is set, of the case that is named.
+/// Returns the scenario that is to be built: the named case, with the values of `--set`.
 fn configure(mut scenario: Scenario, args: &Up) -> Outcome<Scenario> {
     let case = args.case.as_deref().or(scenario.case.first().map(|case| case.name.as_str()));
     if let Some(case) = case.map(str::to_owned) {
@@ -56,8 +56,8 @@ fn configure(mut scenario: Scenario, args: &Up) -> Outcome<Scenario> {
     Ok(scenario)
 }
 
-/// What is needed for its hosts and links: no flow is started, nothing goes wrong and nothing is measured. So
-/// scenarios of mmTP can be had too.
+/// Removes everything but the hosts and links: no flow is started, no fault happens and nothing is measured.
+/// So scenarios of mmTP can be brought up too.
 fn hosts_only(mut scenario: Scenario) -> Scenario {
     scenario.fault.clear();
     scenario.measure.clear();
@@ -83,7 +83,7 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// With traces that are found from everywhere.
+/// Makes the paths of traces absolute, so that they are found from every directory.
 fn absolute(mut scenario: Scenario) -> Scenario {
     for trace in scenario.link.values_mut().filter_map(|link| link.trace.as_mut()) {
         if let Ok(path) = std::fs::canonicalize(trace.path()) {
@@ -93,35 +93,34 @@ fn absolute(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// Runs a program on a host, in place of this one.
+/// Replaces this program by a program on a host.
 ///
 /// # Errors
-/// 2 if there is no such host, 1 if it cannot be entered. Else the program's exit status is that of the
-/// command.
+/// 2 if there is no such host, 1 if it cannot be entered. Otherwise the exit status is that of the program.
 pub(super) fn exec(args: &Exec) -> Outcome {
     let (state, place) = commands::find_host::<State>(&args.host)?;
     let host = &state.hosts[place];
     commands::exec(&state, place, &args.command, &[(HOST, &host.name), (PEER, &host.peer)])
 }
 
-/// Tells which laboratories are up and how they do.
+/// Reports which laboratories are up, and their state.
 ///
 /// # Errors
-/// 6 if standard output takes no more.
+/// 6 if standard output cannot be written.
 pub(super) fn status(args: &Status) -> Outcome {
     commands::status::<State>(args.json)
 }
 
-/// Ends laboratories, with the programs on their hosts, and tells how they did.
+/// Ends laboratories with the programs on their hosts, and reports their state.
 ///
 /// # Errors
-/// 2 if it is not clear which or this is a host of one, 7 if what was measured on one should not be trusted,
-/// 1 if a program does not end.
+/// 2 if it is not clear which laboratory is meant, or if this is a host of one; 7 if measurements on one
+/// should not be trusted; 1 if a program does not end.
 pub(super) fn down(args: &Down) -> Outcome {
     commands::down::<State>(args.name.as_deref(), args.all, args.json)
 }
 
-/// What one can do now.
+/// Writes what the user can do next.
 fn usage(state: &State) -> String {
     let State { name, pid, hosts, .. } = state;
     let mut text =
@@ -139,7 +138,7 @@ fn usage(state: &State) -> String {
     }
     if let [tx, rx, ..] = &hosts[..] {
         let at = &rx.addresses[0];
-        // Over all paths by MPTCP, which most programs have to be told to ask for.
+        // MPTCP uses all paths, but most programs have to be told to use it.
         let with = if tx.addresses.len() > 1 { "mptcpize run " } else { "" };
         let _ = write!(
             text,

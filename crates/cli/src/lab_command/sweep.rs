@@ -1,4 +1,4 @@
-//! `anabranch lab sweep`: many runs, into a file that a later start continues.
+//! `anabranch lab sweep`: adds many runs to a file, and continues it at a later start.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,11 +17,11 @@ use crate::names::show;
 use crate::signals::stop_signals;
 use crate::view::note;
 
-/// Runs what is not in the file yet, and prints the table of all that is.
+/// Makes the runs that are not in the file yet, and prints the table of all runs in it.
 ///
 /// # Errors
-/// 2 if the scenario makes no sense, 6 if a file cannot be written, 7 if a condition was not met or a value
-/// is not where it is expected, 130 on Ctrl-C.
+/// 2 if the scenario is invalid, 6 if a file cannot be written, 7 if a condition was not met or a value is
+/// not where it is expected, 130 on Ctrl-C.
 pub(super) fn sweep(args: &Sweep) -> Outcome {
     let found = find(&args.file, args.choice.case.as_deref())?;
     let case = args.choice.case.as_deref();
@@ -45,14 +45,14 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
     }
     let (shard, mut begun) = (args.shard.unwrap_or(Shard::ALL), BTreeSet::new());
     let is_drawn = |task: &Task| keeps_series(&args.choice, &plan, task);
-    // A run without what is to be drawn is made again: in the simulator it is the same.
+    // A run without the values that are to be drawn is repeated: the simulator gives the same run again.
     for (index, task) in tasks.iter().enumerate().filter(|(index, _)| shard.has(*index)) {
         let undrawn = results[index].as_ref().is_some_and(|outcome| outcome.series.is_empty());
         if undrawn && is_drawn(task) && task.world == World::Sim {
             results[index] = None;
         }
     }
-    // What is run here: of this shard, not there yet, and the same thing only once.
+    // The runs to make here: those of this shard that are missing, each only once.
     let mut todo: Vec<usize> = (0..tasks.len()).filter(|i| shard.has(*i) && results[*i].is_none()).collect();
     todo.retain(|i| begun.insert(&keys[*i]));
     let before = results.iter().flatten().count();
@@ -71,7 +71,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
             }
             outcome
         });
-        // A run that broke off is tried again by the next start.
+        // A run that broke off is not stored, so that the next start tries it again.
         if let (Some((path, store)), Ok(outcome)) = (&mut file, &done) {
             let record = Record::new(&plan, &tasks[index], &keys[index], outcome.clone());
             result = store.append(&record).map_err(|e| unwritten(path, &e));
@@ -85,7 +85,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
         let message = format!("interrupted: {ended} of {} runs are done{how}", todo.len());
         return Err(Failure::new(Code::Interrupted, message));
     }
-    // The same thing twice in a plan (a value named twice) has the same result.
+    // If the plan has the same run twice (a value named twice), both get the same result.
     for index in 0..tasks.len() {
         if results[index].is_none() {
             let twin = todo.iter().find(|i| keys[**i] == keys[index]);
@@ -109,7 +109,7 @@ fn print(
     let missing = tasks.len() - runs.len();
     output.table(plan, table::rows(plan, &runs), runs)?;
     if missing > 0 {
-        // Judged once it is whole.
+        // The table is judged only when it is complete.
         note(&format!("{missing} of {} runs are of other shards, and not here yet", tasks.len()));
         return output.page();
     }

@@ -178,7 +178,7 @@ pub enum Algorithm {
     NodeDisjoint,
 }
 
-/// What is to be short.
+/// The cost that paths are to minimize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cost {
     /// The number of links

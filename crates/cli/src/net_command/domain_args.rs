@@ -115,13 +115,13 @@ pub struct Up {
     pub program: Option<PathBuf>,
 }
 
-/// `NODE=VALUE`.
+/// The value of an option of the form `NODE=VALUE`.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfNode {
-    /// The node.
+    /// The name of the node.
     pub node: String,
-    /// What is said of it.
+    /// The value for the node.
     pub value: String,
 }
 

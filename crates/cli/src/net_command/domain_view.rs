@@ -1,4 +1,4 @@
-//! A domain as `anabranch net show` draws it: as its file says, or as it is now.
+//! Draws a domain for `anabranch net show`: as its file says, or in its present state.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,31 +27,32 @@ use crate::stdout::print;
 use crate::view::note;
 use crate::view::printable;
 
-/// For so long a service is waited for,
+/// The longest time to wait for a service's answer,
 const ANSWER_WITHIN: Span = Span::from_secs(5);
-/// and so many hosts of a domain that is up are asked one after the other: any of them may be cut off.
+/// and the most hosts of a domain that is up that are asked one after the other, because any of them may be
+/// cut off.
 #[cfg(target_os = "linux")]
 const HOSTS_ASKED: usize = 3;
 
-/// What is known of a node beside the domain's file.
+/// The state of a node beyond the domain's file.
 #[derive(Default)]
 struct NodeState {
     publishes: BTreeSet<String>,
-    /// How much it caches.
+    /// The size of its packet cache, if it has one.
     cache: Option<String>,
-    /// Its programs that have ended, in a few words each.
+    /// Short descriptions of its programs that have ended.
     ended: Vec<String>,
 }
 
-/// A domain, and what is known of it.
+/// A domain and its state.
 struct View<'a> {
     domain: &'a Domain,
-    /// What it is called for who asked.
+    /// The title of the domain in the output.
     title: String,
-    /// As it is now; `None` if only the file is known.
+    /// The present state; `None` if only the file is known.
     now: Option<NetworkLook>,
     nodes: Vec<NodeState>,
-    /// Where the paths begin, and those.
+    /// The host where the paths begin, and the paths.
     from: Option<NodeId>,
     paths: Vec<LookedPath>,
 }
@@ -59,7 +60,7 @@ struct View<'a> {
 /// Shows a domain as its file says.
 ///
 /// # Errors
-/// 2 if the file makes no sense or has no such hosts, 3 if no path leads from the one to the other.
+/// 2 if the file is invalid or has no such hosts, 3 if no path leads from one host to the other.
 pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
     let (_, domain) = super::file::read(file)?;
     let mut view = View::new(&domain, show(file));
@@ -89,11 +90,11 @@ pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
     view.print(args)
 }
 
-/// Shows the domain of this machine as it is now.
+/// Shows the present state of this machine's domain.
 ///
 /// # Errors
-/// 2 if this machine is no host of a domain, or there is none such as is named; 3 if nobody publishes the
-/// name or no path leads there, 4 if a service does not answer.
+/// 2 if this machine is no host of a domain, or if there is no such host or name; 3 if no host publishes the
+/// name or no path leads there; 4 if a service does not answer.
 pub(super) fn here(args: &Show) -> Outcome {
     let place = args.member.place()?;
     let domain = place.domain();
@@ -114,10 +115,10 @@ pub(super) fn here(args: &Show) -> Outcome {
     view.print(args)
 }
 
-/// Shows a domain that is up on this machine as it is now.
+/// Shows the present state of a domain that is up on this machine.
 ///
 /// # Errors
-/// As [`here`].
+/// The exit statuses of [`here`].
 #[cfg(target_os = "linux")]
 pub(super) fn of_state(args: &Show, state: &State) -> Outcome {
     let place = |node: &str| Place::new(Path::new(&state.file), Some(node));
@@ -125,7 +126,7 @@ pub(super) fn of_state(args: &Show, state: &State) -> Outcome {
     let domain = any.domain();
     let mut view = View::new(domain, state.name.clone());
     for node in &state.nodes {
-        // The file may have been changed since.
+        // The file may have been changed since the domain was brought up.
         if let Some(id) = domain.graph.by_name(&node.name) {
             view.nodes[id.index()] = node_state(node);
         }
@@ -165,7 +166,7 @@ pub(super) fn of_state(args: &Show, state: &State) -> Outcome {
     view.print(args)
 }
 
-/// The hosts that can ask the topology manager: those with most lines first.
+/// Returns hosts that can ask the topology manager, those with the most lines first.
 #[cfg(target_os = "linux")]
 fn hosts_to_ask(domain: &Domain) -> Vec<NodeId> {
     let is_one = |node: &NodeId| !domain.is_forwarder(*node) && *node != domain.topology.node;
@@ -175,7 +176,8 @@ fn hosts_to_ask(domain: &Domain) -> Vec<NodeId> {
     hosts
 }
 
-/// What `net up` knows of a node: its programs say what they publish and cache.
+/// Returns the state of a node that `net up` knows: the options of its programs say what they publish and
+/// cache.
 #[cfg(target_os = "linux")]
 fn node_state(node: &Node) -> NodeState {
     let mut known = NodeState::default();
@@ -191,7 +193,7 @@ fn node_state(node: &Node) -> NodeState {
     known
 }
 
-/// A host by its name.
+/// Finds a host by its name.
 fn host(domain: &Domain, option: &str, name: &str) -> Outcome<NodeId> {
     let node = domain.graph.by_name(name);
     let names = || -> Vec<&str> {
@@ -215,7 +217,7 @@ fn host(domain: &Domain, option: &str, name: &str) -> Outcome<NodeId> {
     }
 }
 
-/// A host, or a name of what is published: that has a `/`, which a host has not.
+/// Parses a host, or the name of a publication, which contains a `/`.
 fn destination(domain: &Domain, to: &str) -> Outcome<Destination> {
     if !to.contains('/') {
         return host(domain, "--to", to).map(Destination::Host);
@@ -224,16 +226,16 @@ fn destination(domain: &Domain, to: &str) -> Outcome<Destination> {
     Ok(Destination::Name(name))
 }
 
-/// A domain, as JSON.
+/// A domain, as a line of JSON.
 #[derive(Serialize)]
 struct DomainObject<'a> {
     domain: &'a str,
     nodes: usize,
     forwarders: usize,
     lines: usize,
-    /// Whether it is shown as it is now.
+    /// Whether its present state is shown.
     live: bool,
-    /// Forwarders that have reported, and lines that are down.
+    /// The number of forwarders that have reported, and the number of lines that are down.
     reporting: Option<u32>,
     down: Option<usize>,
 }
@@ -270,7 +272,7 @@ impl<'a> View<'a> {
         Self { domain, title, now: None, nodes, from: None, paths: Vec::new() }
     }
 
-    /// Takes what the network says of itself; `asked` is what `--to` was.
+    /// Takes the present state of the network. `asked` is the value of `--to`.
     fn set_now(&mut self, mut now: NetworkLook, asked: Option<&str>) {
         self.paths = std::mem::take(&mut now.paths);
         for node in &now.publishers {
@@ -309,7 +311,7 @@ impl<'a> View<'a> {
         all.into_iter().filter(|(service, _)| service.node == node).map(|(_, what)| what).collect()
     }
 
-    /// What a node does, without what it is.
+    /// Describes what a node does, without its kind.
     fn notes(&self, node: NodeId) -> Vec<String> {
         let NodeState { publishes, cache, ended } = &self.nodes[node.index()];
         let services = self.services(node).into_iter().map(str::to_owned);
@@ -337,7 +339,7 @@ impl<'a> View<'a> {
         )
     }
 
-    /// Delay and rate of a line, and whether it is down.
+    /// Writes the delay and the rate of a line, and whether it is down.
     fn line_text(&self, link: LinkId) -> String {
         let down = if self.is_down(link) == Some(true) { ", down" } else { "" };
         format!("{}{down}", line_text(self.domain.graph.link(link)))

@@ -1,4 +1,4 @@
-//! The file of a domain that a command names.
+//! Finds and reads the file of a domain that a command names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::exit::{Failure, Outcome};
 use crate::names::show;
 use crate::toml_name::with_toml;
 
-/// Where it is: NAME alone means NAME.toml.
+/// Returns the path of the file; NAME alone means NAME.toml.
 ///
 /// # Errors
-/// 2 if it is nowhere.
+/// 2 if there is no such file.
 pub(super) fn find(file: &Path) -> Outcome<PathBuf> {
     let full = with_toml(file);
     match [file.to_owned(), full.clone()].into_iter().find(|path| path.is_file()) {
@@ -26,10 +26,10 @@ pub(super) fn find(file: &Path) -> Outcome<PathBuf> {
     }
 }
 
-/// Its text, and what that means.
+/// Returns the text of the file and the domain that it defines.
 ///
 /// # Errors
-/// 2 if it cannot be read or makes no sense.
+/// 2 if the file cannot be read or is invalid.
 pub(super) fn read(path: &Path) -> Outcome<(String, Domain)> {
     let wrong = |why: String| Failure::usage(format!("{}: {why}", show(path)));
     let text = fs::read_to_string(path).map_err(|e| wrong(format!("cannot read it: {e}")))?;

@@ -1,4 +1,4 @@
-//! What keeps a domain up: its nodes, lines and programs, and what is told of them.
+//! Keeps a domain up: its nodes, lines and programs, and its state for reports.
 
 use std::fmt::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -19,35 +19,35 @@ use crate::holder::report::{self, Lateness, LinkCounts};
 use crate::holder::{self, Kind, orphans};
 use crate::view::printable;
 
-/// A program that cannot run ends within this: then `up` says so.
+/// The time after which `up` looks whether programs have ended: a program that cannot run ends within it.
 const FIRST_LOOK: Span = Span::from_millis(300);
 
-/// What is to be held.
+/// The domain that is to be held.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
-    /// The domain's file, and what it said.
+    /// The path of the domain's file, and its text.
     pub(super) file: String,
     pub(super) text: String,
-    /// What is started on the nodes.
+    /// The program that is started on the nodes.
     pub(super) program: String,
     pub(super) tasks: Vec<Task>,
 }
 
-/// What a domain is and how it does.
+/// The description and the present state of a domain.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) name: String,
-    /// The domain's own name, and its file.
+    /// The domain's own name, and the path of its file.
     pub(super) domain: String,
     pub(super) file: String,
-    /// The process that holds it.
+    /// The number of the process that holds the domain.
     pub(super) pid: u32,
     pub(super) up_s: f64,
     pub(super) nodes: Vec<Node>,
     pub(super) lines: Vec<Line>,
     #[serde(flatten)]
     pub(super) lateness: Lateness,
-    /// Why what was measured on it should not be trusted.
+    /// The reasons why measurements on it should not be trusted.
     pub(super) faults: Vec<String>,
 }
 
@@ -59,13 +59,13 @@ pub(super) struct Node {
     /// The descriptor of its namespace in the holder.
     pub(super) fd: i32,
     pub(super) programs: Vec<Program>,
-    /// Where what they said can be read, and its last lines if one of them has ended unasked.
+    /// The path of the programs' output, and its last lines if one of them has ended without being told to.
     pub(super) log: String,
     pub(super) last: Vec<String>,
 }
 
 impl Node {
-    /// What runs there.
+    /// Describes the programs that run on the node.
     pub(super) fn runs(&self) -> String {
         let programs: Vec<String> = self.programs.iter().map(Program::text).collect();
         if programs.is_empty() { "-".into() } else { programs.join(", ") }
@@ -77,19 +77,19 @@ impl Node {
 pub(super) struct Line {
     pub(super) from: String,
     pub(super) to: String,
-    /// The device where it begins, the address there, and that of the other end.
+    /// The device at the line's beginning, the address there, and the address of the other end.
     pub(super) device: String,
     pub(super) address: String,
     pub(super) peer: String,
     pub(super) delay_ms: f64,
-    /// None if it is unlimited.
+    /// The rate in Mbit/s; `None` if it is unlimited.
     pub(super) rate_mbit: Option<f64>,
     #[serde(flatten)]
     pub(super) counts: LinkCounts,
 }
 
 impl State {
-    /// The nodes as a table: what runs there, and their addresses.
+    /// Writes a table of the nodes with their programs and addresses.
     pub(super) fn node_table(&self) -> String {
         let width = self.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0).max(4);
         let runs = self.nodes.iter().map(|node| node.runs().len()).max().unwrap_or(0).max(4);
@@ -103,7 +103,7 @@ impl State {
         text
     }
 
-    /// What programs said last that have ended.
+    /// Returns the last lines of programs that have ended.
     fn ends(&self) -> String {
         let lines = self.nodes.iter().flat_map(|node| node.last.iter().map(|line| (&node.name, line)));
         lines.fold(String::new(), |text, (node, line)| text + &format!("{node}: {}\n", printable(line)))
@@ -157,10 +157,10 @@ impl holder::State for State {
     }
 }
 
-/// Is the process that holds a domain.
+/// Runs as the process that holds a domain.
 ///
 /// # Errors
-/// 1 if its parent is gone or signals cannot be caught.
+/// 1 if its parent process is gone, or if signals cannot be caught.
 pub(super) fn hold(args: &Hold) -> Outcome {
     descriptors::raise_limit();
     daemon::run(&args.name, |text| start(text, &args.name))

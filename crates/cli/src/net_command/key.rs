@@ -1,4 +1,4 @@
-//! `anabranch net key`: the secret key of a scope.
+//! `anabranch net key`: makes the secret key of a scope.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::toml_name::stem;
 /// Makes a key, or shows the public part of one.
 ///
 /// # Errors
-/// 6 if the file cannot be written or is there already, 2 if the one to show is none.
+/// 6 if the file cannot be written or exists already, 2 if the file to show is no key.
 pub(super) fn key(args: &Key) -> Outcome {
     let key = if args.show { scope_key(&args.file)? } else { make(&args.file)? };
     print(format!("{} = \"{}\"\n", scope_of(&args.file), key.public()).as_bytes())
@@ -23,7 +23,7 @@ pub(super) fn key(args: &Key) -> Outcome {
 /// Makes a key and writes its file.
 ///
 /// # Errors
-/// 6 if that cannot be written or is there already.
+/// 6 if the file cannot be written or exists already.
 pub(super) fn make(file: &Path) -> Outcome<ScopeKey> {
     let mut seed = [0; 32];
     #[expect(clippy::disallowed_methods, reason = "a secret is no seed of a run")]
@@ -33,7 +33,7 @@ pub(super) fn make(file: &Path) -> Outcome<ScopeKey> {
     Ok(key)
 }
 
-/// What a scope may be called whose key lies there.
+/// Returns a name for the scope whose key is in this file.
 fn scope_of(file: &Path) -> String {
     let name = stem(file).to_ascii_lowercase();
     if name.parse::<Scope>().is_ok() { name } else { "films".into() }

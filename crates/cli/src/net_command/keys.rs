@@ -1,4 +1,4 @@
-//! `anabranch net keys`: the keys of the members of a domain with keyed identifiers.
+//! `anabranch net keys`: makes the keys of the members of a domain with keyed identifiers.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,14 @@ use crate::network_options::KEY_BYTES_MAX;
 use crate::new_file::create_secret;
 use crate::stdout::print;
 
-/// The file of the services' key; those of forwarders are called as these.
+/// The file of the services' key. Those of forwarders are named in the same way.
 const SERVICES: &str = "services.key";
 
 /// Makes the keys that are missing.
 ///
 /// # Errors
-/// 2 if the domain cannot be read or has open identifiers, or a file that is there is another key; 6 if one
-/// cannot be written.
+/// 2 if the domain cannot be read or has open identifiers, or if an existing file is no key of it; 6 if a
+/// file cannot be written.
 pub(super) fn keys(args: &Keys) -> Outcome {
     let path = find(&args.file)?;
     let (_, domain) = read(&path)?;
@@ -90,8 +90,8 @@ pub(super) fn keys(args: &Keys) -> Outcome {
     ))
 }
 
-/// The texts of the keys of a domain that is only to be tried: of its services, and of each forwarder in
-/// their order.
+/// Returns the texts of new keys for a domain on this machine: that of its services, and those of the
+/// forwarders in their order.
 ///
 /// # Errors
 /// 1 if the system has no random numbers.
@@ -114,7 +114,7 @@ fn read_key(domain: &Domain, file: &Path) -> Outcome<Option<MemberKey>> {
     }
 }
 
-/// A directory into which only its owner looks, unless there is one.
+/// Makes a directory that only its owner can read, unless it exists.
 fn make_dir(dir: &PathBuf) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

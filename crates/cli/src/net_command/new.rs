@@ -1,4 +1,4 @@
-//! `anabranch net new`: a domain to begin with.
+//! `anabranch net new`: writes a domain to begin with.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use crate::new_file::create;
 use crate::stdout::print;
 use crate::toml_name::{stem, with_toml};
 
-/// The domain, with a place for its name and one for the public key of its scope.
+/// The domain's text, with placeholders for its name, for the public key of its scope and for the key's file.
 const TEMPLATE: &str = include_str!("demo.toml");
-/// The longest name of a domain.
+/// The most characters of a domain's name.
 const NAME_MAX: usize = 40;
 
 /// Writes the domain and its key.
 ///
 /// # Errors
-/// 6 if one cannot be written or is there already.
+/// 6 if a file cannot be written or exists already.
 pub(super) fn new(args: &New) -> Outcome {
     let file = with_toml(&args.name);
     let key_file = file.with_extension("key");
-    // Neither without the other.
+    // Both files are checked first, so that neither is written without the other.
     for path in [&file, &key_file] {
         if std::fs::symlink_metadata(path).is_ok() {
             return Err(Failure::target(format!("{} exists already", show(path))));
@@ -45,7 +45,7 @@ fn text(file: &Path, key: &str) -> String {
     TEMPLATE.replace("{name}", &domain_name(file)).replace("{key}", key).replace("{key file}", &key_file)
 }
 
-/// What a domain may be called whose file has this name.
+/// Returns a name for the domain whose file has this name.
 fn domain_name(file: &Path) -> String {
     let plain = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
     stem(file).to_lowercase().chars().map(plain).take(NAME_MAX).collect()
@@ -78,7 +78,7 @@ mod tests {
             assert!((5_000_000..=20_000_000).contains(&link.delay_ns));
             assert!((2_500_000..=6_250_000).contains(&link.capacity_bytes.expect("a rate")));
         }
-        // Whichever line is cut, everybody still finds both services.
+        // If any one line is cut, every node still reaches both services.
         for cut in domain.graph.link_ids() {
             let up = |link| link != cut && link != domain.reverse(cut);
             for from in domain.graph.node_ids() {

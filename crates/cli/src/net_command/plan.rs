@@ -1,4 +1,4 @@
-//! Which programs run on the nodes of a domain, and with which options.
+//! Decides which programs run on the nodes of a domain, and with which options.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,20 +19,20 @@ use crate::network_options::scope_key;
 /// A program of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// The node, by its number in the domain.
+    /// The index of the node in the domain.
     pub(super) node: usize,
-    /// The command of anabranch and what follows it.
+    /// The command of anabranch and its arguments.
     pub(super) args: Vec<String>,
-    /// The option that names a file for what it is to know when it is started again, if it has one.
+    /// The option that names a file with the program's state, which it reads when it is started again.
     pub(super) state: Option<String>,
     /// The text of its key, in a domain with keyed identifiers.
     pub(super) key: Option<String>,
 }
 
-/// The programs of all nodes of a domain; `file` is found from everywhere.
+/// Returns the programs of all nodes of a domain. `file` is an absolute path.
 ///
 /// # Errors
-/// 2 if an option names no node that it can be for, no file, or a key that is none of the domain's.
+/// 2 if an option names a node or file that does not exist or fit, or a key of no scope of the domain.
 pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>> {
     let name = |node: NodeId| domain.graph.node(node).name.clone();
     let task = |command: &str, before: Option<String>, node: NodeId, more: Vec<String>| {
@@ -83,7 +83,7 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
         let published = Name::new(scope.clone(), label).map_err(|e| wrong(e.to_string()))?;
         let mut more = vec!["--publish".into(), published.to_string(), "--key".into(), key_file.clone()];
         if !served.insert(id) {
-            // The first has the usual port.
+            // The first source on a node has the usual port, so later ones take any.
             more.extend(["--listen", "0.0.0.0:0", "--listen", "[::]:0"].map(String::from));
         }
         tasks.push(task("serve", Some(path), id, more));
@@ -91,7 +91,7 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
     Ok(tasks)
 }
 
-/// The scope of a domain that a key is of.
+/// Returns the scope of a domain whose key is in this file.
 fn scope(domain: &Domain, file: &Path) -> Outcome<Scope> {
     let key = scope_key(file)?.public();
     let scope = domain.scopes().find(|scope| domain.scope_key(scope) == Some(&key));
@@ -105,7 +105,7 @@ fn scope(domain: &Domain, file: &Path) -> Outcome<Scope> {
     })
 }
 
-/// A node by its name.
+/// Finds a node by its name.
 fn find(domain: &Domain, option: &str, name: &str) -> Outcome<NodeId> {
     domain.graph.by_name(name).ok_or_else(|| {
         let names: Vec<&str> = domain.graph.nodes().iter().map(|node| node.name.as_str()).collect();
@@ -117,7 +117,7 @@ fn find(domain: &Domain, option: &str, name: &str) -> Outcome<NodeId> {
     })
 }
 
-/// The path of something that is there, such that it is found from everywhere.
+/// Returns the absolute path of an existing file.
 pub(super) fn absolute(path: &Path) -> Outcome<String> {
     let whole =
         fs::canonicalize(path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", show(path))))?;

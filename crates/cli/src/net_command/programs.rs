@@ -1,4 +1,4 @@
-//! The programs that run on the nodes of a domain, as children of the process that holds it.
+//! The programs on the nodes of a domain, which are children of the process that holds the domain.
 
 use std::ffi::CStr;
 use std::fs::{File, Permissions};
@@ -18,28 +18,28 @@ use serde::{Deserialize, Serialize};
 use super::plan::Task;
 use crate::network_options::{DOMAIN, NODE};
 
-/// How long programs have between being asked to end and being ended: time to withdraw what they published.
+/// The time that programs have to end after they were asked, so that they can withdraw their publications.
 const GRACE: Span = Span::from_secs(2);
 const LOOK_EVERY: Span = Span::from_millis(10);
-/// So much of the end of what a program said is shown, bytes and lines.
+/// How much of the end of a program's output is shown, in bytes and in lines.
 const LAST_BYTES: u64 = 4_096;
 const LAST_LINES: usize = 3;
 
-/// How a program does.
+/// The state of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Program {
-    /// The command and what follows it.
+    /// The command and its arguments.
     pub(super) command: Vec<String>,
-    /// Its process, while it runs.
+    /// The number of its process, while it runs.
     pub(super) pid: Option<u32>,
-    /// The status with which it ended; none if a signal ended it.
+    /// The status with which it ended; `None` if a signal ended it.
     pub(super) exit: Option<i32>,
     /// The signal that ended it.
     pub(super) signal: Option<i32>,
 }
 
 impl Program {
-    /// In a few words.
+    /// Describes the state in a few words.
     pub(super) fn text(&self) -> String {
         let what = self.command.first().map_or("", String::as_str);
         match (self.pid, self.exit, self.signal) {
@@ -59,12 +59,12 @@ struct Slot {
     task: Task,
     child: Option<Child>,
     status: Option<ExitStatus>,
-    /// Whether it was asked to end, as all are in the end.
+    /// Whether it was asked to end, as all programs are when the domain ends.
     asked: bool,
 }
 
 impl Slot {
-    /// Takes note of its end.
+    /// Notes whether the process has ended.
     fn look(&mut self) {
         if let Some(child) = &mut self.child
             && let Ok(Some(status)) = child.try_wait()
@@ -76,20 +76,20 @@ impl Slot {
 
 /// The programs of all nodes.
 pub(super) struct Programs {
-    /// What is started.
+    /// The path of the program that is started.
     program: String,
-    /// The domain's file.
+    /// The path of the domain's file.
     file: String,
     slots: Vec<Slot>,
-    /// Of each node what its programs said. It is in memory, so that nothing is left of it however this
-    /// process ends; who wants it longer copies it.
+    /// The output of each node's programs. It is in memory, so that nothing of it remains however this
+    /// process ends; users who want to keep it copy it.
     logs: Vec<File>,
-    /// What programs keep for their next start, and their keys; in memory, too.
+    /// The states that programs keep for their next start, and their keys. They are in memory too.
     _states: Vec<File>,
 }
 
-/// A file in memory, which others find by the path of its descriptor. Only its user may read it; by itself
-/// the kernel gives it mode 777.
+/// Makes a file in memory that other processes can open by the path of its descriptor. The kernel gives it
+/// mode 777, so it is restricted to its user here.
 fn in_memory(name: &CStr) -> io::Result<File> {
     let fd: OwnedFd = memfd_create(name, MFdFlags::MFD_CLOEXEC)?;
     let file = File::from(fd);
@@ -97,16 +97,16 @@ fn in_memory(name: &CStr) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where others find an open file of this process.
+/// Returns the path by which other processes can open a file of this process.
 fn path(file: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
 impl Programs {
-    /// Programs for so many nodes, none of them started.
+    /// Creates the programs of a domain with `nodes` nodes, without starting them.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// If no descriptors are left.
     pub(super) fn new(program: String, file: String, tasks: Vec<Task>, nodes: usize) -> io::Result<Self> {
         let logs = (0..nodes).map(|_| in_memory(c"anabranch-log")).collect::<io::Result<_>>()?;
         let (mut slots, mut states) = (Vec::new(), Vec::new());
@@ -127,10 +127,10 @@ impl Programs {
         Ok(Self { program, file, slots, logs, _states: states })
     }
 
-    /// Starts those of a node that do not run.
+    /// Starts the programs of a node that do not run.
     ///
     /// # Errors
-    /// What the system refuses, in a sentence.
+    /// If the system refuses to start one; the error is a sentence.
     pub(super) fn start(&mut self, node: usize, name: &str, space: &Namespace) -> Result<(), String> {
         for slot in self.slots.iter_mut().filter(|slot| slot.task.node == node) {
             slot.look();
@@ -143,7 +143,7 @@ impl Programs {
             if slot.status.is_some() {
                 let _ = writeln!(&mut &*log, "anabranch: {} is started again", args[0]);
             }
-            // Both share one place in the file, so nothing is overwritten.
+            // Both descriptors share one position in the file, so nothing is overwritten.
             let out = log.try_clone().map_err(failed)?;
             let err = log.try_clone().map_err(failed)?;
             let mut command = Command::new(program);
@@ -155,18 +155,18 @@ impl Programs {
         Ok(())
     }
 
-    /// Ends those of a node by SIGKILL.
+    /// Ends the programs of a node by SIGKILL.
     pub(super) fn kill(&mut self, node: usize) {
         for slot in self.slots.iter_mut().filter(|slot| slot.task.node == node) {
             if let Some(mut child) = slot.child.take() {
-                // It may have ended by itself.
+                // The process may have ended by itself, so errors are ignored.
                 let _ = child.kill();
                 slot.status = child.wait().ok();
             }
         }
     }
 
-    /// Ends all: asks them first.
+    /// Ends all programs: asks them first, and kills those that have not ended after [`GRACE`].
     pub(super) fn end(&mut self) {
         for slot in &mut self.slots {
             slot.look();
@@ -178,7 +178,7 @@ impl Programs {
         (0..self.logs.len()).for_each(|node| self.kill(node));
     }
 
-    /// Waits until none runs, but no longer than this.
+    /// Waits until no program runs, but at most for `span`.
     pub(super) fn wait(&mut self, span: Span) {
         let clock = Clock::start();
         loop {
@@ -191,7 +191,7 @@ impl Programs {
         }
     }
 
-    /// How those of a node do.
+    /// Returns the state of a node's programs.
     pub(super) fn of(&mut self, node: usize) -> Vec<Program> {
         let those = self.slots.iter_mut().filter(|slot| slot.task.node == node);
         let told = those.map(|slot| {
@@ -206,18 +206,18 @@ impl Programs {
         told.collect()
     }
 
-    /// Where others read what those of a node said.
+    /// Returns the path of the output of a node's programs.
     pub(super) fn log(&self, node: usize) -> String {
         path(&self.logs[node])
     }
 
-    /// The last lines of it, if one of them has ended that was not asked to.
+    /// Returns the last lines of a node's output, if one of its programs has ended without being told to.
     pub(super) fn last(&self, node: usize) -> Vec<String> {
         let mut those = self.slots.iter().filter(|slot| slot.task.node == node);
         if !those.any(|slot| slot.child.is_none() && !slot.asked) {
             return Vec::new();
         }
-        // The descriptor here is where the programs write: another one is to be read by.
+        // This descriptor's position is where the programs write, so the file is opened again to be read.
         let read = || -> io::Result<String> {
             let mut file = File::open(self.log(node))?;
             let bytes = file.metadata()?.len();

@@ -21,13 +21,13 @@ use crate::stdout::print;
 use crate::toml_name::stem;
 use crate::view::note;
 
-/// How often `log --follow` looks for more.
+/// The time between two reads of `log --follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Makes the nodes and lines of a domain and starts its programs, in a process of their own.
 ///
 /// # Errors
-/// 2 if the domain or an option makes no sense or this is a node of one, 1 if it cannot be set up.
+/// 2 if the domain or an option is invalid, or if this is a node of a domain; 1 if it cannot be set up.
 pub(super) fn up(args: &Up) -> Outcome {
     commands::refuse_inside()?;
     let path = find(&args.file)?;
@@ -47,7 +47,7 @@ pub(super) fn up(args: &Up) -> Outcome {
     print(if args.json { commands::object(&state) } else { usage(&state) }.as_bytes())
 }
 
-/// Says which programs of a node have ended, and why as far as they said.
+/// Notes which programs of a node have ended, with their last line of output.
 fn warn(node: &Node) {
     for program in node.programs.iter().filter(|program| program.pid.is_none()) {
         let last = node.last.last().map_or_else(String::new, |last| format!(": {last}"));
@@ -55,29 +55,28 @@ fn warn(node: &Node) {
     }
 }
 
-/// Runs a program on a node, in place of this one.
+/// Replaces this program by a program on a node.
 ///
 /// # Errors
-/// 2 if there is no such node, 1 if it cannot be entered. Else the program's exit status is that of the
-/// command.
+/// 2 if there is no such node, 1 if it cannot be entered. Otherwise the exit status is that of the program.
 pub(super) fn exec(args: &Exec) -> Outcome {
     let (state, place) = commands::find_host::<State>(&args.node)?;
     let variables = [(DOMAIN, state.file.as_str()), (NODE, &state.nodes[place].name)];
     commands::exec(&state, place, &args.command, &variables)
 }
 
-/// Tells which domains are up and how they do.
+/// Reports which domains are up, and their state.
 ///
 /// # Errors
-/// 6 if standard output takes no more.
+/// 6 if standard output cannot be written.
 pub(super) fn status(args: &Status) -> Outcome {
     commands::status::<State>(args.json)
 }
 
-/// The domain that is up under a name, if one is and there is no network of this name.
+/// Returns the domain that is up under a name, if there is one, and no network or file of this name.
 ///
 /// # Errors
-/// 2 if it is another user's, 1 if it does not answer.
+/// 2 if the domain belongs to another user, 1 if it does not answer.
 pub(super) fn that_is_up(name: &str) -> Outcome<Option<State>> {
     if name == "-" || Builtin::named(name).is_some() || Path::new(name).exists() {
         return Ok(None);
@@ -85,17 +84,17 @@ pub(super) fn that_is_up(name: &str) -> Outcome<Option<State>> {
     commands::find_up(name)
 }
 
-/// Prints what the programs of a node said.
+/// Prints the output of a node's programs.
 ///
 /// # Errors
-/// 2 if there is no such node, 1 if that cannot be read, 6 if standard output takes no more.
+/// 2 if there is no such node, 1 if the output cannot be read, 6 if standard output cannot be written.
 pub(super) fn log(args: &Log) -> Outcome {
     let (state, place) = commands::find_host::<State>(&args.node)?;
     let path = &state.nodes[place].log;
     let failed = |e: io::Error| Failure::other(format!("cannot read {path}: {e}"));
     let mut file = File::open(path).map_err(failed)?;
     loop {
-        // As it was before the read: what was said in the end is read too.
+        // This is checked before the read, so that the last output is read too.
         let over = !args.follow || !Path::new(path).exists();
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
@@ -110,7 +109,7 @@ pub(super) fn log(args: &Log) -> Outcome {
 /// Ends the programs of a node by SIGKILL.
 ///
 /// # Errors
-/// 2 if there is no such node or nothing runs there.
+/// 2 if there is no such node, or if no program runs there.
 pub(super) fn kill(args: &Kill) -> Outcome {
     let (state, place) = with_programs(&args.node)?;
     let node = &state.nodes[place];
@@ -121,10 +120,10 @@ pub(super) fn kill(args: &Kill) -> Outcome {
     order(&state, place, "kill").map(drop)
 }
 
-/// Starts the programs of a node again.
+/// Starts the programs of a node that have ended.
 ///
 /// # Errors
-/// 2 if there is no such node or all run, 1 if one cannot be started.
+/// 2 if there is no such node or if all its programs run, 1 if one cannot be started.
 pub(super) fn start(args: &Start) -> Outcome {
     let (state, place) = with_programs(&args.node)?;
     let node = &state.nodes[place];
@@ -136,7 +135,7 @@ pub(super) fn start(args: &Start) -> Outcome {
     Ok(())
 }
 
-/// A node that has programs of the domain.
+/// Finds a node that has programs of the domain.
 fn with_programs(name: &str) -> Outcome<(State, usize)> {
     let (state, place) = commands::find_host::<State>(name)?;
     let node = &state.nodes[place];
@@ -149,7 +148,7 @@ fn with_programs(name: &str) -> Outcome<(State, usize)> {
     Ok((state, place))
 }
 
-/// Has something done to the programs of a node, and prints how they are then.
+/// Gives an order for the programs of a node, and prints their state after it.
 fn order(state: &State, place: usize, verb: &str) -> Outcome<State> {
     let node = &state.nodes[place].name;
     let order = format!("{verb} {node}");
@@ -159,16 +158,16 @@ fn order(state: &State, place: usize, verb: &str) -> Outcome<State> {
     Ok(state)
 }
 
-/// Ends domains, with all programs on their nodes, and tells how they did.
+/// Ends domains with all programs on their nodes, and reports their state.
 ///
 /// # Errors
-/// 2 if it is not clear which or this is a node of one, 7 if what was measured on one should not be trusted,
-/// 1 if a program does not end.
+/// 2 if it is not clear which domain is meant, or if this is a node of one; 7 if measurements on one should
+/// not be trusted; 1 if a program does not end.
 pub(super) fn down(args: &Down) -> Outcome {
     commands::down::<State>(args.name.as_deref(), args.all, args.json)
 }
 
-/// What one can do now.
+/// Writes what the user can do next.
 fn usage(state: &State) -> String {
     let State { name, pid, nodes, lines, .. } = state;
     let mut text = format!(
@@ -193,7 +192,7 @@ fn usage(state: &State) -> String {
     text + &format!("  anabranch net status\n  anabranch net down {name}\n")
 }
 
-/// As a shell takes it for one word.
+/// Quotes a text so that a shell reads it as one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@+".contains(c);
     if word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }

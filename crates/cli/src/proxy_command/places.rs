@@ -1,4 +1,4 @@
-//! Where what is kept and where the sockets are, if nobody says where.
+//! Finds the directories for keys and sockets if none are given.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anabranch_kernel::uplinks::PROGRAM_STATE_DIR;
 use nix::unistd::geteuid;
 
-/// Where sockets of root's roles are, and those of the units in `contrib/`.
+/// The directory of the sockets of root's roles, and those of the units in `contrib/`.
 const ROOT_DIR: &str = "/run/anabranch-proxy";
 const UNIT_DIRS: [&str; 2] = ["/run/anabranch-proxy-client", "/run/anabranch-proxy-server"];
 
-/// Where keys are kept if nobody says where: `$STATE_DIRECTORY`, which systemd sets,
+/// Returns the default directory of keys: `$STATE_DIRECTORY`, which systemd sets,
 /// `$XDG_STATE_HOME/anabranch`, or `~/.local/state/anabranch`.
 pub(super) fn state_dir() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -19,8 +19,8 @@ pub(super) fn state_dir() -> Option<PathBuf> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state/anabranch")))
 }
 
-/// Where a role has its socket: `$RUNTIME_DIRECTORY`, which systemd sets, `$XDG_RUNTIME_DIR/anabranch`,
-/// root's own place, or where keys are kept.
+/// Returns the directory of a role's socket: `$RUNTIME_DIRECTORY`, which systemd sets,
+/// `$XDG_RUNTIME_DIR/anabranch`, [`ROOT_DIR`] for root, or the directory of keys.
 pub(super) fn own_dir() -> Option<PathBuf> {
     explicit_dir().or_else(|| match geteuid().is_root() {
         true => Some(ROOT_DIR.into()),
@@ -30,13 +30,14 @@ pub(super) fn own_dir() -> Option<PathBuf> {
 
 fn explicit_dir() -> Option<PathBuf> {
     let all = |name| std::env::var_os(name).map(|dirs| std::env::split_paths(&dirs).collect::<Vec<_>>());
-    // A unit may have several, in the order of their names; what the kernel was told has one of its own.
+    // A unit may have several directories, ordered by name. `PROGRAM_STATE_DIR` is skipped, because it is for
+    // the record of the kernel's endpoints.
     let is_ours = |dir: &PathBuf| dir.is_absolute() && dir != Path::new(PROGRAM_STATE_DIR);
     let first = |name| all(name).unwrap_or_default().into_iter().find(is_ours);
     first("RUNTIME_DIRECTORY").or_else(|| first("XDG_RUNTIME_DIR").map(|dir| dir.join("anabranch")))
 }
 
-/// Where sockets may be that this user can open.
+/// Returns the directories with sockets that this user may be able to open.
 pub(super) fn all_dirs() -> BTreeSet<PathBuf> {
     let own = own_dir().into_iter();
     if std::env::var_os("RUNTIME_DIRECTORY").is_some() {

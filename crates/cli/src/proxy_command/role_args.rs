@@ -6,13 +6,13 @@ use anabranch_proxy::config::{Key, Settings, Shape};
 use clap::builder::{StyledStr, ValueHint};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// What is said of a role.
+/// The texts about a role in its help.
 pub trait About: Settings {
-    /// In a line.
+    /// The summary, in one line.
     const ABOUT: &'static str;
-    /// In a few.
+    /// The description, in a few lines.
     const LONG: &'static str;
-    /// Commands that do something useful.
+    /// Examples of useful commands.
     const EXAMPLES: &'static str;
 }
 
@@ -38,19 +38,19 @@ pub struct Common {
     pub quiet: bool,
 }
 
-/// A role's options.
+/// The options of a role.
 #[derive(Clone, Debug)]
 pub struct RoleArgs<S> {
-    /// What is common to both.
+    /// The options that both roles have.
     pub common: Common,
-    /// Its settings, those that were given.
+    /// The settings that were given on the command line.
     pub flags: S,
 }
 
 impl<S: About + 'static> Args for RoleArgs<S> {
     fn augment_args(command: Command) -> Command {
         let command = Common::augment_args(command).args(S::KEYS.iter().map(arg::<S>));
-        // Behind the options, for theirs say what they are.
+        // These texts are set after the options, because the options of `Common` set their own.
         command.about(S::ABOUT).long_about(S::LONG).after_help(S::EXAMPLES)
     }
 
@@ -71,7 +71,7 @@ impl<S: About> FromArgMatches for RoleArgs<S> {
                     None => continue,
                 },
             };
-            // Each was looked at alone already.
+            // Each value was already checked alone.
             flags
                 .set(key.name, &texts)
                 .map_err(|e| Error::raw(clap::error::ErrorKind::ValueValidation, e))?;
@@ -85,7 +85,7 @@ impl<S: About> FromArgMatches for RoleArgs<S> {
     }
 }
 
-/// A setting as an option.
+/// Makes an option of a setting.
 fn arg<S: Settings>(key: &'static Key) -> Arg {
     let arg = Arg::new(key.name).long(key.name).help(help::<S>(key));
     let arg = match key.name {
@@ -106,7 +106,7 @@ fn arg<S: Settings>(key: &'static Key) -> Arg {
     arg.value_name(key.value).value_hint(hint).action(action).value_parser(read)
 }
 
-/// What a setting means. Others are named as options.
+/// Writes the help of a setting. Other settings in it are written as options.
 fn help<S: Settings>(key: &Key) -> StyledStr {
     let mut text = String::new();
     for (place, part) in key.docs().split('`').enumerate() {

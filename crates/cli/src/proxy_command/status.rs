@@ -19,18 +19,18 @@ use crate::json;
 use crate::stdout;
 use crate::view::{Column, bytes, duration, plural, printable, rate, table};
 
-/// Connections that are listed; `--json` has more.
+/// The most connections that are listed; `--json` has more.
 const ROWS_MAX: usize = 20;
-/// Without a terminal nothing is left out.
+/// The width without a terminal, where nothing is left out.
 const WIDE: usize = 1_000;
 
-/// What a role shows of itself, until this is dropped.
+/// The socket and the page on which a role shows its state, until this is dropped.
 pub(super) struct Shown {
     _local: Option<LocalStatus>,
     _page: Option<WebStatus>,
 }
 
-/// Shows what a role is doing: to this user always, on a page if there is an address for it.
+/// Shows a role's state to this user, and on a page if `page` is given.
 pub(super) fn show(running: &Running, page: Option<Page>, view: &View) -> Outcome<Shown> {
     let status = running.status();
     let page = page.map(|Page { address, token_file }| -> Outcome<_> {
@@ -49,14 +49,14 @@ pub(super) fn show(running: &Running, page: Option<Page>, view: &View) -> Outcom
     Ok(Shown { _local: local.ok(), _page: page })
 }
 
-/// Where the page is to be.
+/// The address of the status page, and the file of its token.
 pub(super) struct Page {
     pub(super) address: SocketAddr,
     pub(super) token_file: PathBuf,
 }
 
 impl Page {
-    /// The page of a role that keeps what it needs in `dir`.
+    /// Creates the page of a role whose state directory is `dir`. Returns `None` without an address.
     pub(super) fn new(address: Option<SocketAddr>, role: &str, dir: Option<&Path>) -> Outcome<Option<Self>> {
         let Some(address) = address else { return Ok(None) };
         let dir = dir.map(Path::to_owned).or_else(state_dir);
@@ -67,7 +67,7 @@ impl Page {
     }
 }
 
-/// Prints what the roles of this user are doing.
+/// Prints the state of all roles of this user.
 pub(super) fn status(args: &Status) -> Outcome {
     json::end(args.json, print(args))
 }
@@ -80,7 +80,7 @@ fn print(args: &Status) -> Outcome {
             match local::ask(&path) {
                 Ok(snapshot) => found.push(snapshot),
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => is_denied = true,
-                // It is gone, and left its socket.
+                // The role has ended and left its socket.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
                 Err(e) => return Err(Failure::other(format!("{}: {e}", path.display()))),
             }
@@ -112,7 +112,7 @@ fn print(args: &Status) -> Outcome {
     Ok(())
 }
 
-/// A text that may come from outside, as it may stand on a terminal.
+/// Makes a text that may come from outside safe for a terminal.
 fn shown(text: &str) -> String {
     printable(text).into_owned()
 }
@@ -121,7 +121,7 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// A snapshot for people.
+/// Writes a snapshot for people.
 fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
     let to = snapshot.server.as_ref().map_or_else(String::new, |server| format!(" to {}", shown(server)));
     let up = duration(snapshot.uptime_s);

@@ -1,4 +1,4 @@
-//! What is shown of a proxy: a line for each event, or an object.
+//! Shows the events of a proxy as lines for people, or as JSON objects.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub(super) struct View {
 struct ListeningLine {
     door: &'static str,
     address: String,
-    /// Of the status page.
+    /// The file with the token of the status page.
     #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<String>,
 }
@@ -36,7 +36,7 @@ struct TrunkLine<'a> {
     peer: Option<String>,
     client: Option<&'a str>,
     transport: Option<&'static str>,
-    /// Why it is down, or has one path only.
+    /// Why the trunk is down or has only one path.
     note: Option<&'a str>,
     lost_streams: u32,
 }
@@ -48,7 +48,7 @@ struct NoticeLine<'a> {
 
 #[derive(Serialize)]
 struct ReloadLine<'a> {
-    /// Names of settings that changed.
+    /// The names of settings that changed at once, and of those that need a new start.
     live: &'a [&'static str],
     restart: &'a [&'static str],
     error: Option<&'a str>,
@@ -120,7 +120,7 @@ impl View {
         }
     }
 
-    /// Where the status page is. Its token is shown to whoever sits there, and to no log.
+    /// Shows the address of the status page. Its token is only shown on a terminal, so that it is in no log.
     pub(super) fn page(&self, address: SocketAddr, token: &Token, file: &Path) {
         if self.json {
             let (address, token_file) = (address.to_string(), Some(file.display().to_string()));
@@ -137,12 +137,12 @@ impl View {
         }
     }
 
-    /// Something in words.
+    /// Shows a message.
     pub(super) fn notice(&self, text: &str) {
         self.show(&Event::Notice(text.to_owned()));
     }
 
-    /// What `--check` found: the settings in force, as a file.
+    /// Shows the result of `--check`: the settings in force, as a file.
     pub(super) fn checked(&self, settings: Outcome<String>) -> Outcome {
         if self.json {
             let settings_text = settings.as_ref().ok().map(String::as_str);
@@ -156,7 +156,7 @@ impl View {
         settings.map(drop)
     }
 
-    /// What a reload came to.
+    /// Shows the result of a reload.
     pub(super) fn reloaded(&self, changes: &Outcome<Changes>) {
         let none = Changes::default();
         let Changes { live, restart } = changes.as_ref().unwrap_or(&none);
@@ -178,7 +178,7 @@ impl View {
         }
     }
 
-    /// How it ended.
+    /// Shows the end of the role.
     pub(super) fn end(&self, ended: Outcome<Totals>) -> Outcome {
         let totals = ended.as_ref().ok().copied().unwrap_or_default();
         if self.json {
@@ -204,7 +204,7 @@ impl View {
     }
 }
 
-/// An event as a line for people.
+/// Writes an event as a line for people.
 fn line(event: &Event) -> String {
     match event {
         Event::Listening { door: Door::Socks, address } => {

@@ -94,13 +94,13 @@ pub struct StackArgs {
 /// A TUN device that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunArg {
-    /// Its name.
+    /// The name of the device.
     pub name: String,
-    /// The stack's address.
+    /// The address of the stack.
     pub address: IpAddr,
-    /// The kernel's.
+    /// The address of the kernel.
     pub kernel: IpAddr,
-    /// Bits of their common prefix.
+    /// The length of their common prefix, in bits.
     pub prefix: u8,
 }
 

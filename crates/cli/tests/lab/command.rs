@@ -1,4 +1,4 @@
-//! The laboratory as people and scripts meet it. Every test says in its name what holds.
+//! Tests of the laboratory's command as people and scripts use it. The name of each test says what holds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Small and quick, and right.
+/// A small, quick and valid scenario.
 const SMALL: &str = r#"
 title = "Two paths beside one"
 source = "A paper, figure 1"
@@ -53,7 +53,7 @@ kind = "utilisation"
 links = ["bottleneck"]
 "#;
 
-/// A directory with `small.toml`, where the command runs.
+/// A directory with `small.toml`, in which the command runs.
 struct Bench(TempDir);
 
 impl Bench {
@@ -76,12 +76,12 @@ impl Bench {
         command.current_dir(self.0.path()).arg("lab").args(args);
         command
     }
-    /// Standard output of a command that succeeds.
+    /// Returns the standard output of a command that succeeds.
     fn out(&self, args: &[&str]) -> String {
         let assert = self.lab(args).assert().success();
         String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8")
     }
-    /// Standard error of a command that ends with this status.
+    /// Returns the standard error of a command that ends with this status.
     fn err(&self, status: i32, args: &[&str]) -> String {
         let assert = self.lab(args).assert().code(status);
         String::from_utf8(assert.get_output().stderr.clone()).expect("UTF-8")
@@ -96,7 +96,7 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// The rows of a command that ended well, which its summary says behind them.
+/// Returns the rows of a command, and checks that its summary after them reports success.
 fn rows(text: &str) -> Vec<Value> {
     let mut rows = objects(text);
     let summary = rows.pop().expect("a summary");
@@ -138,7 +138,7 @@ fn a_scenario_is_found_by_its_name_and_one_that_is_not_there_brings_the_nearest(
     }
     let said = bench.err(2, &["run", "smal"]);
     assert!(said.contains("there is no scenario smal: did you mean small?"), "{said}");
-    // `fig-4-9` is a name of its own: one of the program's.
+    // `fig-4-9` is the name of another scenario, which is part of the program.
     let said = bench.err(2, &["run", "fig-4_9"]);
     assert!(said.contains("did you mean fig-4.9?") || said.contains("did you mean fig-4-9?"), "{said}");
     let said = bench.err(2, &["run", "scenarios/fog-4.9.toml"]);
@@ -196,7 +196,7 @@ fn the_table_is_saved_beside_the_scenario_and_is_what_is_printed() {
     let printed = bench.out(&["run", "small", "--save"]);
     assert_eq!(bench.read("small.table"), printed);
     assert!(printed.lines().all(|line| line.chars().count() <= 110), "{printed}");
-    // Nothing in it depends on when, where or on how many cores it was made.
+    // The table does not depend on the time, the place or the number of cores.
     assert_eq!(bench.out(&["run", "small.toml", "--save", "--jobs", "1"]), printed);
     bench.err(2, &["run", "small", "--save", "--set", "flow.sp.count=2"]);
     bench.err(2, &["run", "small", "--save", "--cc", "reno"]);
@@ -219,7 +219,7 @@ fn all_scenarios_are_run_by_one_command() {
 #[test]
 fn a_value_that_is_not_where_it_is_expected_is_status_7() {
     let bench = Bench::new();
-    // More than all.
+    // This is more than 100 %.
     bench.write("odd.toml", &SMALL.replace("paper = {", "expect = { \"*\" = \"101..\" }\npaper = {"));
     let assert = bench.lab(&["run", "odd"]).assert().code(7);
     let out = String::from_utf8_lossy(&assert.get_output().stdout);
@@ -236,7 +236,7 @@ fn a_report_is_a_page() {
     assert!(page.to_lowercase().starts_with("<!doctype html>") && page.contains("mp_share"), "{page}");
 }
 
-/// Tables are printed before pages are written, and results before tables: none of that has happened.
+/// Tables are printed before pages are written, and results before tables; none of that may have happened.
 #[test]
 fn a_file_that_cannot_be_written_is_found_before_the_first_run() {
     let bench = Bench::new();
@@ -257,7 +257,7 @@ fn a_file_that_cannot_be_written_is_found_before_the_first_run() {
         assert!(!bench.path("results.jsonl").exists(), "{args:?}");
     }
     assert_eq!(bench.read("there.html"), "as it was");
-    // What makes no sense is said first, and nothing is left of having looked.
+    // Invalid scenarios are reported first, and the check leaves no file.
     bench.err(2, &["run", "nosuch", "--report", "new.html"]);
     bench.err(6, &["run", "small", "--save", "--report", "new.html"]);
     assert!(!bench.path("new.html").exists());
@@ -278,7 +278,7 @@ fn scenarios_are_listed_and_broken_ones_named() {
     assert!(bench.err(2, &["list", "scenarios"]).contains("no scenarios in scenarios"));
 }
 
-/// Where there is no clone.
+/// The directory is not one with scenarios of a clone.
 #[test]
 fn the_programs_own_scenarios_are_listed_and_run_anywhere() {
     let bench = Bench::new();
@@ -291,12 +291,12 @@ fn the_programs_own_scenarios_are_listed_and_run_anywhere() {
     assert!(!list.contains("small"), "files here are not listed, for they are no collection");
     let row = &objects(&bench.out(&["list", "--json"]))[0];
     assert!(row["file"].is_null() && row["scenario"].is_string());
-    // One with a trace, for a moment. It is not where it is expected then.
+    // This scenario has a trace. It runs only for a moment, so its values may not be where they are expected.
     let short = ["--seeds", "1", "--set", "duration=2 s", "--set", "count_from=1 s"];
     let output = bench.lab(&[&["run", "trace-lte"], &short[..]].concat()).output().expect("it runs");
     assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("trace-lte: "), "{output:?}");
-    // A file comes first.
+    // A file is preferred to a scenario of the program.
     bench.write("bench-a.toml", SMALL);
     assert!(bench.out(&["run", "bench-a", "--seeds", "1"]).contains("Two paths beside one"));
     assert!(bench.err(2, &["run", "bench-b", "--save"]).contains("--save needs a file"));
@@ -330,7 +330,7 @@ fn loss_may_be_percent() {
         let set = format!("link.bottleneck.loss={loss}");
         bench.out(&["run", "small", "--seeds", "1", "--json", "--set", &set])
     };
-    // Rows say what was set, as it was written.
+    // Rows show the value that was set as it was written.
     assert_eq!(set("1 %").replace("1 %", "0.01"), set("0.01"));
 }
 
@@ -369,7 +369,8 @@ fn the_report_of_a_resumed_sweep_has_its_plots() {
     bench.out(&["sweep", "small", "--seeds", "1..3", "--report", "whole.html"]);
     let whole = bench.read("whole.html");
     assert!(whole.contains("<svg"), "{whole}");
-    // Without plots first; with, for which what is to be drawn is run again; and again, from the file.
+    // The first sweep has no plots. The second has plots, so runs that are to be drawn are repeated. The
+    // third takes all from the file.
     sweep(&[]);
     let file = bench.read("r.jsonl");
     sweep(&["--report", "first.html"]);
@@ -378,7 +379,7 @@ fn the_report_of_a_resumed_sweep_has_its_plots() {
     assert_eq!(drawn.lines().count(), file.lines().count() + 4, "cases and controllers, one seed");
     sweep(&["--report", "second.html"]);
     assert_eq!((bench.read("second.html"), bench.read("r.jsonl")), (whole.clone(), drawn));
-    // Pictures stand before the table.
+    // The pictures are before the table.
     assert!(whole.rfind("<svg") < whole.find("<h3>Table</h3>"));
 }
 
@@ -414,15 +415,15 @@ fn a_sweep_writes_a_line_a_run_and_skips_what_is_there() {
     assert!(records[0]["set"]["flow.sp.count"].is_string());
     assert_eq!(rows(&whole).len(), 2 * 3 * 2 * 2, "cases, values, controllers, measures");
     assert_eq!(rows(&whole)[0]["case"], "narrow; flow.sp.count=1");
-    // Again: nothing is run, nothing is written, and the table is the same.
+    // The second time, nothing is run or written, and the table is the same.
     assert_eq!(bench.sweep(&["--out", "r.jsonl"]), whole);
     assert_eq!(bench.read("r.jsonl"), file);
-    // More seeds: only those.
+    // With more seeds, only the new ones are run.
     let more = ["sweep", "small", "--set", "flow.sp.count=1,2,3", "--seeds", "1..4", "--out", "r.jsonl"];
     assert!(bench.err(0, &more).contains("36 of 48 runs are in r.jsonl already"));
     assert!(bench.read("r.jsonl").starts_with(&file));
     assert_eq!(objects(&bench.read("r.jsonl")).len(), 48);
-    // A scenario whose contents differ shares nothing; one that only reads differently shares all.
+    // A scenario with other contents shares no runs, and one that is only written differently shares all.
     bench.write("small.toml", &SMALL.replace("A paper", "# Another\u{a0}paper"));
     assert!(bench.err(0, &more).contains("48 of 48 runs are in"));
     bench.write(
@@ -490,7 +491,7 @@ fn shards_together_are_the_whole() {
     assert_eq!(parts.iter().map(BTreeSet::len).collect::<Vec<_>>(), [12, 12, 12]);
     let union: BTreeSet<String> = parts.into_iter().flatten().collect();
     assert_eq!(union, lines(&bench.path("whole.jsonl")));
-    // Put together, they make the whole table without a run.
+    // The concatenated parts make the whole table without a run.
     let together: String =
         ["part-3.jsonl", "part-1.jsonl", "part-2.jsonl"].map(|name| bench.read(name)).concat();
     bench.write("all.jsonl", &together);
@@ -547,6 +548,7 @@ fn lines_over_time_and_what_was_set_are_data() {
     let mut lines = series.lines();
     let head = "scenario,world,case,controller,seed,link.bottleneck.queue,kind,name,time_s,value";
     assert_eq!(lines.next(), Some(head));
-    // Two values in two cases with two seeds; two goodputs, three windows and a queue in 60 steps of 50 ms.
+    // There are two values in two cases with two seeds, and two goodputs, three windows and a queue in 60
+    // steps of 50 ms.
     assert_eq!(lines.count(), 2 * 2 * 2 * 6 * 60);
 }

@@ -1,6 +1,6 @@
-//! `anabranch kernel setup`, `watch` and `teardown`, as an administrator runs them: two namespaces without a
-//! name, which end with the test's thread, joined by two virtual cables. Needs root; says so and passes
-//! without.
+//! Tests of `anabranch kernel setup`, `watch` and `teardown` as an administrator runs them: two unnamed
+//! namespaces, which end with the test's thread, are joined by two virtual cables. They need root; without
+//! it, they say so and pass.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -18,9 +18,9 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// IPPROTO_MPTCP.
+/// The number of IPPROTO_MPTCP.
 const MPTCP: i32 = 262;
-/// The far host's address, behind both cables.
+/// The far host's address, which is reached over both cables.
 const FAR: &str = "10.255.0.1";
 
 fn ip(text: &str) -> IpAddr {
@@ -41,7 +41,7 @@ fn enter(namespace: &File) {
     setns(namespace, CloneFlags::CLONE_NEWNET).expect("the namespace is there");
 }
 
-/// Both hosts; the thread is on the near one. `None` where that cannot be.
+/// Makes both hosts, with this thread on the near one. Returns `None` where that is not possible.
 fn world() -> Option<[File; 2]> {
     let (far, near) = (namespace()?, namespace()?);
     if let Err(e) = PathManager::open() {
@@ -72,7 +72,7 @@ fn world() -> Option<[File; 2]> {
     Some([near, far])
 }
 
-/// `anabranch kernel` with these words, in the thread's namespace.
+/// Runs `anabranch kernel` with these arguments in the thread's namespace.
 fn kernel(words: &str) -> Output {
     anabranch().arg("kernel").args(words.split(' ')).output().expect("it runs")
 }
@@ -170,7 +170,7 @@ fn an_administrators_day() {
     });
 }
 
-/// The metrics of the two subflows, from a command that Ctrl-C ends.
+/// Checks the metrics of the two subflows, from a command that Ctrl-C ends.
 fn prometheus() {
     let mut watch = anabranch();
     watch.args(["kernel", "watch", "--prometheus", "0"]).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,6 +1,7 @@
-//! `anabranch kernel load`, `unload` and `status` as an administrator meets them, and as somebody else does:
-//! a default in another namespace, wrong arguments, no privileges, and what is left when a load is killed.
-//! Needs root, iproute2 and eBPF; says so and passes without. A controller that is loaded already is left.
+//! Tests of `anabranch kernel load`, `unload` and `status` as an administrator and as another user runs them:
+//! a default in another namespace, wrong arguments, missing privileges, and a killed load. They need root,
+//! iproute2 and eBPF; without these, they say so and pass. A controller that is already loaded is not
+//! touched.
 #![cfg(all(target_os = "linux", feature = "kernel"))]
 
 use std::fs::{self, File};
@@ -18,23 +19,23 @@ use anabranch_net::Clock;
 use anabranch_net::testing::{Alone, alone};
 use nix::fcntl::{Flock, FlockArg};
 
-/// What is loaded here; other tests use others.
+/// The controller that these tests load; other tests use others.
 const NAME: &str = "wvegas";
 const PINS: &str = "/sys/fs/bpf/anabranch";
 const STATE_DIR: &str = "/run/anabranch";
 const RECORD: &str = "/run/anabranch/congestion.json";
-/// Whom nobody is (the number of `nobody` on every Linux that has one).
+/// The user id of `nobody` on every Linux that has such a user.
 const NOBODY: u32 = 65_534;
-/// How often a command is killed.
+/// The number of times that a load and an unload are killed.
 const KILLS: u32 = 12;
 
 struct World {
     net: Net,
-    /// What `ip netns` calls the namespace `lab`.
+    /// The name of the namespace `lab` for `ip netns`.
     name: String,
-    /// What is remembered of others' defaults.
+    /// The record of other namespaces' defaults before the test.
     record: Option<String>,
-    /// What is loaded is the machine's.
+    /// Keeps other tests out, because loaded controllers belong to the machine.
     _alone: Alone,
 }
 
@@ -54,7 +55,7 @@ impl World {
         Some(Self { net, name, record: record(), _alone: alone })
     }
 
-    /// The default of new sockets in the namespace.
+    /// Returns the default of new sockets in the namespace.
     fn default(&self) -> String {
         let mut cat = Command::new("cat");
         cat.arg("/proc/sys/net/ipv4/tcp_congestion_control");
@@ -65,7 +66,7 @@ impl World {
         kernel(&["load", NAME, "--tcp", "--default", "--netns", &self.name])
     }
 
-    /// Nothing of it is left anywhere.
+    /// Checks that nothing of the controller is left.
     fn is_clean(&self, before: &str) {
         assert_eq!(self.default(), before);
         assert_eq!(record(), self.record);
@@ -77,7 +78,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Where a test failed.
+        // This is needed if a test failed.
         let _ = kernel(&["unload", NAME]).output();
     }
 }
@@ -128,7 +129,7 @@ fn a_default_in_a_namespace_is_put_back_from_anywhere() {
     let again = run(kernel(&["unload", NAME]));
     assert_eq!(again.status.code(), Some(8), "{again:?}");
 
-    // One that somebody has chosen for a namespace goes too, and what was there before nobody knows.
+    // A default that a user has set in a namespace is removed too. The earlier default is unknown then.
     assert!(run(kernel(&["load", NAME, "--tcp"])).status.success());
     let mut choose = Command::new("sysctl");
     choose.args(["-w", &format!("net.ipv4.tcp_congestion_control={NAME}")]);
@@ -140,7 +141,7 @@ fn a_default_in_a_namespace_is_put_back_from_anywhere() {
     assert!(text(&unloaded.stdout).contains(&says), "{unloaded:?}");
     wait_until(5, || !listed());
 
-    // A namespace that is gone is forgotten.
+    // A namespace that no longer exists is forgotten.
     let gone = Net::new("gone", &["lab"]).expect("as the first");
     let name = format!("anabranch-{}-gone-lab", std::process::id());
     let loaded = run(kernel(&["load", NAME, "--tcp", "--default", "--netns", &name]));
@@ -153,7 +154,7 @@ fn a_default_in_a_namespace_is_put_back_from_anywhere() {
     assert_eq!(record(), world.record);
 }
 
-/// `ip netns exec` gives its command a `/sys` that ends with it.
+/// `ip netns exec` gives its command a `/sys` of its own, which ends with the command.
 #[test]
 fn where_sys_is_the_commands_own_nothing_is_loaded_and_the_right_command_is_said() {
     let Some(world) = World::new("private") else { return };
@@ -173,7 +174,7 @@ fn where_sys_is_the_commands_own_nothing_is_loaded_and_the_right_command_is_said
         assert!(said.contains(&format!("sudo anabranch kernel {right}")), "{said}");
         world.is_clean(&before);
     }
-    // What the machine has, it has in there too, but cannot be taken away from there.
+    // Controllers of the machine are listed inside the namespace too, but cannot be removed from there.
     assert!(run(kernel(&["load", NAME, "--tcp"])).status.success());
     let status = inside(&["status"]);
     assert!(text(&status.stdout).contains(&format!("{NAME}: loaded, pinned elsewhere\n")), "{status:?}");
@@ -192,7 +193,7 @@ fn what_is_remembered_of_defaults_is_locked_and_never_thrown_away() {
     let Some(world) = World::new("record") else { return };
     let before = world.default();
     fs::create_dir_all(STATE_DIR).expect("made");
-    // Somebody else is at it: a load waits.
+    // Another process holds the lock, so a load waits.
     let held = Flock::lock(File::open(STATE_DIR).expect("there"), FlockArg::LockExclusive).expect("free");
     let mut loading = world.load().stdout(Stdio::null()).spawn().expect("it runs");
     wait_until(5, pinned);
@@ -233,7 +234,7 @@ fn arguments_are_looked_at_before_anything_is_done() {
 #[test]
 fn whoever_is_not_root_is_told_what_each_command_needs() {
     let Some(_world) = World::new("nobody") else { return };
-    // The command may lie where nobody may go.
+    // The built command may be in a directory that this user cannot enter.
     let dir = tempfile::tempdir().expect("a directory");
     let copy = dir.path().join("anabranch");
     fs::copy(env!("CARGO_BIN_EXE_anabranch-kernel"), &copy).expect("copied");
@@ -255,7 +256,7 @@ fn whoever_is_not_root_is_told_what_each_command_needs() {
     }
     for (words, says) in [
         ("load lia", "cannot load congestion control: that needs root"),
-        // What it lacks comes before what it would be told then.
+        // A missing privilege is reported before other errors.
         (format!("load {NAME}").as_str(), "cannot load congestion control: that needs root"),
         (format!("load {NAME} --default").as_str(), "cannot load congestion control: that needs root"),
         ("unload --all", "cannot unload congestion control: that needs root"),
@@ -275,7 +276,7 @@ fn whoever_is_not_root_is_told_what_each_command_needs() {
 fn nothing_is_left_of_a_load_or_an_unload_that_was_killed() {
     let Some(world) = World::new("killed") else { return };
     let before = world.default();
-    // With nobody else's loaded, everything may go.
+    // If no other controllers are loaded, all may be unloaded.
     let others = fs::read_dir(PINS).is_ok_and(|entries| entries.count() > 0);
     let unload = || kernel(&["unload", if others { NAME } else { "--all" }]);
     let clock = Clock::start();
@@ -287,7 +288,7 @@ fn nothing_is_left_of_a_load_or_an_unload_that_was_killed() {
     world.is_clean(&before);
     let mut seen = [0; 3];
     for kill in 0..2 * KILLS {
-        // Loads first, then unloads of what is loaded whole; a bit longer than each takes.
+        // First loads are killed, then unloads of a complete load, each up to a bit longer than it takes.
         let mut command = world.load();
         let mut whole = loading;
         if kill >= KILLS {
@@ -300,7 +301,7 @@ fn nothing_is_left_of_a_load_or_an_unload_that_was_killed() {
         child.kill().expect("it is ended by force");
         child.wait().expect("it has ended");
         seen[usize::from(pinned()) + usize::from(world.default() == NAME)] += 1;
-        // Where it came to nothing, there is nothing to unload.
+        // If the load had no effect, there is nothing to unload.
         let unloaded = run(unload());
         assert!(matches!(unloaded.status.code(), Some(0 | 8)), "{unloaded:?}");
         world.is_clean(&before);

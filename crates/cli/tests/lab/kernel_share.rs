@@ -1,5 +1,5 @@
-//! What two coupled subflows take of a bottleneck in the running kernel, beside one TCP flow. Needs root, TUN
-//! and eBPF; says so and passes without.
+//! Measures the share that two coupled subflows take of a bottleneck in the running kernel, beside one TCP
+//! flow. The test needs root, TUN and eBPF; without these, it says so and passes.
 #![cfg(all(target_os = "linux", feature = "kernel"))]
 
 #[path = "../../../worlds/kernel/tests/common/loaded.rs"]
@@ -15,9 +15,9 @@ use loaded::Loaded;
 use serde_json::Value;
 
 /// The bed of `scenarios/convergence-shared.toml` with a fifth of its rate and five times its delays, so that
-/// windows hold as many packets: a packet may be late by 5 ms, not 1, which an idle virtual machine exceeds
-/// where a processor takes a millisecond to wake. The subflows of `nmcc` and `lia` are coupled, those of
-/// `reno` and those of two connections are not.
+/// windows hold as many packets. A packet may then be late by 5 ms instead of 1 ms, which an idle virtual
+/// machine exceeds if a processor takes a millisecond to wake. The subflows of `nmcc` and `lia` are coupled;
+/// those of `reno`, and those of two connections, are not.
 const BED: &str = r#"
 title = "Two flows beside one"
 duration = "DURATION"
@@ -62,11 +62,11 @@ what = "utilisation"
 link = "bottleneck"
 at_least = 85
 "#;
-/// Starts of the sweep. A run in which links were late, as on a busy machine, does not count, and is made
-/// again by the next start.
+/// The most starts of the sweep. A run in which links were late, as on a busy machine, does not count, and
+/// the next start repeats it.
 const STARTS: usize = 4;
 
-/// The rows of the bed's table.
+/// Returns the rows of the bed's table.
 fn rows(dir: &Path) -> Vec<Value> {
     let bed = BED.replace("DURATION", extent("35 s", "65 s")).replace("SEEDS", extent("1", "3"));
     fs::write(dir.join("bed.toml"), bed).expect("written");
@@ -109,13 +109,13 @@ fn two_coupled_subflows_take_about_half_and_two_connections_two_thirds() {
     let (two, uncoupled) = (share("two connections", "reno"), share("two subflows", "reno"));
     let coupled = ["nmcc", "lia"].map(|name| share("two subflows", name));
     println!("two connections {two:.1} %, two subflows {uncoupled:.1} % uncoupled, {coupled:.1?} % coupled");
-    // One seed tells coupled subflows from two connections. Uncoupled subflows took 49 % with some seeds, and
-    // coupled ones 49 % with others, so only the mean of three tells these apart.
+    // One seed is enough to tell coupled subflows from two connections. Uncoupled subflows took 49 % with
+    // some seeds, and coupled ones 49 % with others, so only the mean of three seeds tells these apart.
     if extent(true, false) {
         return assert!(coupled.iter().all(|share| *share < two - 4.0), "{coupled:?} beside {two}");
     }
-    // Two connections are two flows of three. Uncoupled subflows of one connection take less, and
-    // still more than half (docs/measurements/kernel.md says why).
+    // Two connections are two of three flows. Uncoupled subflows of one connection take less, but more than
+    // half (docs/measurements/kernel.md says why).
     assert!((60.0..74.0).contains(&two), "{two}");
     assert!(uncoupled > 50.0, "{uncoupled}");
     for share in coupled {

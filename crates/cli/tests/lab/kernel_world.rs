@@ -1,6 +1,6 @@
-//! The laboratory in the kernel as people meet it: `lab up`, `exec`, `status`, `down`, `run --world kernel`,
-//! and what is left when they are killed. Needs root and `/dev/net/tun`; without them each test says so in a
-//! line, and passes.
+//! Tests of the laboratory in the kernel as people use it: `lab up`, `exec`, `status`, `down`, `run --world
+//! kernel`, and the state after a kill. They need root and `/dev/net/tun`; without them, each test says so in
+//! a line and passes.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ metric = "goodput"
 kind = "goodput"
 "#;
 
-/// A host with two addresses, a link of its own behind each.
+/// A host with two addresses, each behind a link of its own.
 const TWO_LINKS: &str = r#"
 title = "Two paths"
 duration = "20 s"
@@ -58,7 +58,7 @@ rate = "20 Mbit/s"
 paths = [{ via = ["a"], rtt = "10 ms" }, { via = ["b"], rtt = "10 ms" }]
 "#;
 
-/// A directory with a scenario of a name that no other test uses.
+/// A directory with a scenario whose name no other test uses.
 struct Bench {
     dir: TempDir,
     name: String,
@@ -86,7 +86,7 @@ impl Bench {
         self.lab(args).output().expect("it runs")
     }
 
-    /// Brings it up; what it says of itself.
+    /// Brings the laboratory up. Returns the state that it reports.
     fn up(&self) -> Value {
         let output = self.run(&["up", &self.name, "--json"]);
         assert!(output.status.success(), "{output:?}");
@@ -100,7 +100,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Where a test failed.
+        // This is needed if a test failed.
         let _ = self.run(&["down", &self.name]);
     }
 }
@@ -129,7 +129,7 @@ fn what_is_up_says_how_to_use_it_over_one_path_and_over_several() {
     }
 }
 
-/// Its flows are not started, whatever they would have been.
+/// The flows of the scenario are not started, whatever their transport is.
 #[test]
 fn a_scenario_of_mmtp_comes_up_as_it_stands() {
     if skipped() {
@@ -169,7 +169,7 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     });
     let connect = || tx.run(|| TcpStream::connect((at.as_str(), 4_000))).expect("there").expect("connected");
     let mut stream = connect();
-    // The shortest of some: on a busy machine one of them is late.
+    // The shortest of several is taken, because single ones are late on a busy machine.
     let shortest = (0..10).map(|_| {
         let connecting = clock.now();
         connect();
@@ -182,22 +182,24 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     drop(stream);
     assert_eq!(receiver.join().expect("received"), bytes);
     let rate = bytes as f64 * 8.0 / 1e6 / since(sending);
-    // 1,448 of 1,500 bytes are the program's: 9.65 Mbit/s at most, and Reno fills half a queue.
+    // The program's bytes are 1,448 of 1,500, so the rate is at most 9.65 Mbit/s; Reno leaves half a queue
+    // unused.
     assert!((6.5..9.8).contains(&rate), "{rate} Mbit/s");
 
     let output = bench.run(&["down", &bench.name, "--json"]);
-    // 7: the links were late, as on a busy machine; that it is said is all that is wanted here.
+    // Status 7 means that the links were late, as on a busy machine. The report is all that this test needs.
     assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
     let state: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let link = &state["links"][0];
     assert!(link["offered"].as_u64() > Some(3_400), "{link}");
-    // Of 3,450 packets 3.5 are lost on average; which, the seed decides: with this one some, and never 15.
+    // Of 3,450 packets, 3.5 are lost on average. The seed decides which; with this one some are lost, and
+    // never 15.
     let lost = link["lost"].as_u64().expect("a number");
     assert!((1..15).contains(&lost), "{link}");
     assert!(!bench.is_up());
 }
 
-/// Nobody added a route or a rule by hand.
+/// No route and no rule was added by hand.
 #[test]
 fn what_has_the_address_of_a_link_leaves_by_that_link() {
     if skipped() {
@@ -244,7 +246,8 @@ fn what_has_the_address_of_a_link_leaves_by_that_link() {
     for (link, own) in ["10.1.0.1", "10.1.1.1"].into_iter().enumerate() {
         for answers in [false, true] {
             let before = settled();
-            // What a socket sends that is bound to the address; what a server answers who is asked there.
+            // The bytes are sent by a socket that is bound to the address, or by a server that is asked at
+            // it.
             let (listener, from) =
                 if answers { (listen(&tx, own), "10.1.255.1") } else { (listen(&rx, "10.1.255.1"), own) };
             let to = listener.local_addr().expect("an address");
@@ -265,7 +268,7 @@ fn what_has_the_address_of_a_link_leaves_by_that_link() {
             );
         }
     }
-    // The rules are those of the host, not of this machine, and go with it.
+    // The rules belong to the host, not to this machine, and end with the host.
     let rules = |space: &Namespace| {
         let all = space.run(|| Netlink::open()?.rules()).expect("entered").expect("a list");
         all.iter().filter(|rule| rule.from.is_some_and(|(ip, _)| ip.to_string().starts_with("10.1."))).count()
@@ -326,7 +329,7 @@ fn programs_that_outlive_their_daemon_end_when_it_is_taken_down() {
     let pid = bench.up()["pid"].to_string();
     let namespaces = held(&pid);
     let host = |name: &str| format!("{}/{name}", bench.name);
-    // One that ends when asked, and one that does not, with nothing of ours in its environment.
+    // The first program ends when asked. The second does not, and has no variable of ours in its environment.
     let mut sleeper = bench.lab(&["exec", &host("f.tx"), "--", "sleep", "1000"]).spawn().expect("it runs");
     let deaf = ["env", "-i", "sh", "-c", "trap '' TERM; while :; do /bin/sleep 0.2; done"];
     let mut deaf = bench.lab(&[&["exec", &host("f.rx"), "--"][..], &deaf].concat()).spawn().expect("it runs");
@@ -338,11 +341,11 @@ fn programs_that_outlive_their_daemon_end_when_it_is_taken_down() {
     let said = bench.run(&["status"]).stderr;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains(&format!("{} is not up any more", bench.name)), "{said}");
-    // Nobody is in the way of a new one; its hosts are others.
+    // A new laboratory of the same name can be brought up; it has new hosts.
     bench.up();
     let mut third = bench.lab(&["exec", &host("f.tx"), "--", "sleep", "1001"]).spawn().expect("it runs");
     wait_until(60, || name(third.id()) == "sleep\n");
-    // All at once: children that have ended are to be taken note of meanwhile.
+    // All are waited for at the same time, because ended children must be reaped in the meantime.
     let waiting = thread::spawn(move || [&mut sleeper, &mut deaf, &mut third].map(|child| child.wait()));
     let output = bench.run(&["down", &bench.name, "--json"]);
     assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
@@ -408,7 +411,7 @@ fn whoever_is_not_root_is_told_whose_a_laboratory_is() {
         return;
     }
     let bench = Bench::new("whose");
-    // The command may lie where nobody may go.
+    // The built command may be in a directory that this user cannot enter.
     let copy = bench.dir.path().join("anabranch");
     fs::copy(env!("CARGO_BIN_EXE_anabranch-lab"), &copy).expect("copied");
     for path in [bench.dir.path(), &copy] {
@@ -497,7 +500,7 @@ fn a_run_that_is_killed_or_interrupted_leaves_nothing() {
         let clock = Clock::start();
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
         assert_eq!(child.wait().expect("it ended").code(), status);
-        // In the midst of the runs, which take 20 s.
+        // The signal came during the runs, which take 20 s.
         assert!(
             clock.now().since(anabranch_algo::Time::ZERO) < anabranch_algo::Span::from_secs(10),
             "at once"
@@ -516,7 +519,8 @@ fn tables_show_both_worlds_and_results_resume() {
     let sweep = |extra: &[&str]| {
         let args = [&["sweep", &bench.name, "--out", "r.jsonl"][..], &short, extra].concat();
         let mut output = bench.run(&args);
-        // 7: the links were late, as on a busy machine. Such a run does not count, and is done again.
+        // Status 7 means that the links were late, as on a busy machine. Such a run does not count, and is
+        // repeated.
         for _ in 0..5 {
             if output.status.code() == Some(7) && format!("{output:?}").contains("was busy") {
                 output = bench.run(&args);
@@ -534,7 +538,7 @@ fn tables_show_both_worlds_and_results_resume() {
     );
     let page = fs::read_to_string(bench.dir.path().join("r.html")).expect("a page");
     assert!(page.contains(">sim</th>") && page.contains(">kernel</th>"));
-    // All is there: nothing is run.
+    // All results are in the file, so nothing is run.
     let results = fs::read(bench.dir.path().join("r.jsonl")).expect("results");
     let rows = sweep(&["--world", "kernel", "--json"]);
     assert!(results == fs::read(bench.dir.path().join("r.jsonl")).expect("results"));

@@ -1,4 +1,4 @@
-//! The laboratory and the kernel part as processes.
+//! Tests of the laboratory and of the kernel part as processes.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! The tables under review that take seconds: each is what the code of today makes, to the byte. The others
-//! take minutes; `just tables` makes all of them.
+//! Tests of those tables under review that take seconds: each is identical to the output of the present code.
+//! The others take minutes; `just tables` makes all of them.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,10 @@ use std::path::Path;
 use crate::common::anabranch;
 use anabranch_net::testing::extent;
 
-/// Each takes a few seconds.
+/// The tables that take a few seconds each.
 const CHEAP: &[&str] = &["convergence-short", "groups-idle", "mirrors-shared", "trace-lte", "wifi"];
-/// These take up to ten seconds of a release build's time besides: the long form has them, too.
+/// The tables that take up to ten seconds more of a release build's time. Only the long form of the test has
+/// them.
 const DEARER: &[&str] =
     &["bench-a", "groups-change", "lan-short", "mirrors-idle", "uplinks-idle", "wide-sources"];
 
@@ -19,7 +20,7 @@ fn cheap_tables_are_what_the_code_makes() {
     for name in CHEAP.iter().chain(extent(&[][..], DEARER)) {
         let output = anabranch().args(["lab", "run"]).arg(dir.join(name).with_extension("toml")).output();
         let output = output.expect("the command");
-        // 7: some row is not where it is expected, which the table says too.
+        // Status 7 means that a row is not where it is expected, which the table shows too.
         assert!(matches!(output.status.code(), Some(0 | 7)), "{}", String::from_utf8_lossy(&output.stderr));
         let table = fs::read_to_string(dir.join(name).with_extension("table")).expect("a table");
         let made = String::from_utf8(output.stdout).expect("UTF-8");

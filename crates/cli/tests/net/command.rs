@@ -1,4 +1,4 @@
-//! `anabranch net` as scripts meet it.
+//! Tests of `anabranch net` as scripts use it.
 
 use crate::common::anabranch;
 use assert_cmd::assert::OutputAssertExt as _;
@@ -63,14 +63,14 @@ fn a_file_is_a_network_too() {
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("path 1: group 0, 2 links, 7.00 ms, 8 Mbit/s"), "{out}");
     assert!(!out.contains('\x1b') && out.contains("path 2: group 1, 1 link, 9.00 ms, 1 Mbit/s"), "{out}");
-    // A ring of more lines than exact identifiers have bits for.
+    // The ring has more lines than exact identifiers have bits.
     let nodes: String = (0..150).map(|n| format!("node n{n:03}\n")).collect();
     let lines: String = (0..150).map(|n| format!("link {n} {}\n", (n + 1) % 150)).collect();
     std::fs::write(dir.path().join("ring"), nodes + &lines).expect("a file");
     let (_, out, _) = run(&["paths", "ring", "--from", "n000", "--to", "n010", "-k", "2"]);
     assert!(out.contains("there lipsin") && out.contains("group 1, 140 links"), "{out}");
     assert!(out.contains("there 140 links are more than fit"), "{out}");
-    // What is printed in our form reads the same.
+    // A network that is printed in our form is read as the same network.
     let (_, text, _) = run(&["show", "mine", "--text"]);
     std::fs::write(dir.path().join("again"), &text).expect("a file");
     assert_eq!(run(&["show", "again", "--text"]).1, text);
@@ -160,7 +160,7 @@ fn a_class_has_its_own_paths_and_one_that_is_unknown_is_refused() {
     let none = run(&[&transfer[..], &["--class", "bulk"]].concat());
     assert_eq!((none.0, &*none.1), (Some(2), ""));
     assert!(none.2.contains("--class: the domain demo has no class bulk; it has: none"), "{}", none.2);
-    // What the file has as remarks are classes, if they are none.
+    // The classes in the file's remarks become valid classes when they are uncommented.
     let file = std::fs::read_to_string(dir.path().join("demo.toml")).expect("a file");
     let (before, rest) = file.split_once("# [class.bulk]\n").expect("a class");
     let mut lines = rest.lines();
@@ -192,7 +192,7 @@ fn a_class_has_its_own_paths_and_one_that_is_unknown_is_refused() {
     }
 }
 
-/// The environment says that names are looked up in a network: then it is said what is wrong with one.
+/// The environment says that names are looked up in a network, so an invalid name is reported as such.
 #[test]
 fn a_name_that_is_wrong_is_called_a_name() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -209,7 +209,7 @@ fn a_name_that_is_wrong_is_called_a_name() {
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("label") && !said.contains("URL"), "{bad}: {said}");
     }
-    // What is no name at all is still something else.
+    // A text that is no name gets another error.
     let (code, said) = run(&["get", "Films//x"]);
     assert!(code == Some(2) && said.contains("nor a URL"), "{said}");
 }

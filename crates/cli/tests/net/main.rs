@@ -1,4 +1,4 @@
-//! `anabranch net` and `anabranch rendezvous` as processes.
+//! Tests of `anabranch net` and `anabranch rendezvous` as processes.
 
 #[path = "../common/mod.rs"]
 mod common;

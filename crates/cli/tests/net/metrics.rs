@@ -1,4 +1,5 @@
-//! What members of a publish/subscribe network tell Prometheus, as it asks them: programs on loopback.
+//! Tests of the metrics of a publish/subscribe network's members as Prometheus reads them: programs on
+//! loopback.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -31,7 +32,7 @@ between = ["r1", "r2"]
 addresses = ["127.92.40.7", "127.92.40.8"]
 "#;
 
-/// A member, ended when dropped.
+/// A running member. Dropping it ends it.
 struct Member {
     child: Child,
     metrics: String,
@@ -47,12 +48,12 @@ impl Member {
         said.read_line(&mut line).expect("a line");
         let metrics = line.trim().strip_prefix("metrics at http://").expect("where the metrics are");
         let metrics = metrics.strip_suffix("/metrics").expect("a path").to_owned();
-        // Nobody is to wait for its reader.
+        // The rest of the output is read, so that the member never waits for a reader.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Self { child, metrics }
     }
 
-    /// As Prometheus asks.
+    /// Reads the metrics as Prometheus does.
     fn scrape(&self) -> String {
         let mut stream = TcpStream::connect(&self.metrics).expect("it listens");
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.metrics);
@@ -93,7 +94,7 @@ fn counters_are_scraped_from_running_members() {
         member
             .wait(&format!("anabranch_member_info{{domain=\"counted\",node=\"{node}\",role=\"{role}\"}} 1"));
     }
-    // r2 is not there, and r1 says so.
+    // r2 does not run, and r1 reports that.
     tm.wait("anabranch_topology_forwarders 1");
     tm.wait("anabranch_topology_lines_down 1");
     r1.wait("anabranch_forwarder_line_up{to=\"r2\",address=\"127.92.40.7\"} 0");
@@ -107,7 +108,7 @@ fn counters_are_scraped_from_running_members() {
             && !r2.scrape().contains("cache")
     );
 
-    // What a host asks is counted.
+    // The request of a host is counted.
     let mut show = anabranch();
     show.args(["net", "show", "--domain", "net.toml", "--node", "a", "--to", "films/x"]);
     let output = show.current_dir(dir.path()).output().expect("it runs");
@@ -116,7 +117,7 @@ fn counters_are_scraped_from_running_members() {
     rv.wait("anabranch_rendezvous_lookups_total 1");
     rv.wait("anabranch_rendezvous_unknown_lookups_total 1");
     tm.wait("anabranch_topology_requests_total 1");
-    // A stranger sends nonsense.
+    // A host that is no member sends nonsense.
     let stranger = std::net::UdpSocket::bind("127.92.40.99:0").expect("a socket");
     stranger.send_to(b"x", "127.92.40.2:7700").expect("sent");
     r1.wait("anabranch_forwarder_dropped_frames_total{reason=\"stranger\"} 1");
@@ -124,7 +125,7 @@ fn counters_are_scraped_from_running_members() {
         assert!(r1.has(&format!("anabranch_forwarder_dropped_frames_total{{reason=\"{reason}\"}} 0")));
     }
     assert!(rv.has("anabranch_rendezvous_refused_total{reason=\"replayed\"} 0"));
-    // An address that is taken is an error, not a silence.
+    // An address that is in use is an error and not ignored.
     let mut second = anabranch();
     second.args(["forward", "--node", "r2", "--domain", "net.toml", "--prometheus", &r1.metrics]);
     let output = second.current_dir(dir.path()).output().expect("it runs");

@@ -1,5 +1,6 @@
-//! What the README shows of publish/subscribe networks: a whole domain with two publishers and a cache comes
-//! up, a file is fetched by name over several paths, a forwarder is killed meanwhile, and the file is right.
+//! Tests what the README shows of publish/subscribe networks: a whole domain with two publishers and a cache
+//! is brought up, a file is fetched by name over several paths, a forwarder is killed in the meantime, and
+//! the file is complete.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -12,7 +13,7 @@ use anabranch_algo::{Rate, Time};
 use anabranch_net::Clock;
 use serde_json::Value;
 
-/// Bytes of the film: some seconds on the demo's lines.
+/// The bytes of the film, which take some seconds on the demo's lines.
 const FILM: usize = 60_000_000;
 
 struct Bed {
@@ -21,7 +22,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// The domain of `net new` with these keys besides, up under a name; `None` without root.
+    /// Brings up the domain of `net new` with additional keys in its file, under this name. Returns `None`
+    /// without root.
     fn up(name: &str, more: &str) -> Option<Self> {
         let bed = Self {
             dir: tempfile::tempdir().expect("a directory"),
@@ -72,7 +74,8 @@ impl Bed {
         format!("{}/{node}", self.name)
     }
 
-    /// Fetches the film at host `a`, and gives the paths that brought some of it; each line of JSON is shown.
+    /// Fetches the film at host `a`, and passes each line of JSON to `each`. Returns the paths that brought
+    /// bytes.
     fn get(&self, target: &str, more: &[&str], mut each: impl FnMut(&Value)) -> Vec<(String, String)> {
         let me = crate::common::program();
         let node = self.node("a");
@@ -103,7 +106,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
     fs::read(a).expect("a file") == fs::read(b).expect("a file")
 }
 
-/// The paths that have brought something: by which forwarders, from whom.
+/// Returns the paths that have brought bytes: their forwarders and their sources.
 fn used(paths: &Value) -> Vec<(String, String)> {
     let brought = paths.as_array().expect("paths").iter().filter(|path| path["bytes"].as_u64() > Some(0));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -120,7 +123,7 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     assert!(is_same(&bed.path("film.mkv"), &bed.path("got.mkv")));
     let sources = |name: &str| paths.iter().filter(|(_, source)| source == name).count();
     assert!(sources("p1") >= 3 && sources("p2") >= 3, "three paths to each: {paths:?}");
-    // The lines of the receiver have 120 Mbit/s together, the best alone 50.
+    // The receiver's lines have 120 Mbit/s together; the best one alone has 50.
     let alone = Rate::from_bytes(50_000_000 / 8).time_for(FILM as u64);
     assert!(took < alone, "{took}, on the best line alone {alone}");
 
@@ -139,7 +142,8 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
     assert!(paths.iter().any(|(via, _)| !via.contains("r2")));
 
-    // It is seen: who is dead, which lines are down, which paths are left, who publishes and who caches.
+    // `net show` shows the programs that ended, the lines that are down, the remaining paths, the publishers
+    // and the cache.
     let show = |more: &[&str]| {
         let output = bed.run(&[&["net", "show", &bed.name], more].concat());
         String::from_utf8(output.stdout).expect("UTF-8")
@@ -170,7 +174,8 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     let inside = String::from_utf8_lossy(&inside.stdout).into_owned();
     assert!(inside.lines().filter(|line| line.starts_with("path ")).count() == 2, "{inside}");
 
-    // The rendezvous dies and comes back: it knows all names at once, before anybody has renewed one.
+    // The rendezvous is killed and started again. It knows all names at once, before any publisher has
+    // renewed one.
     bed.run(&["net", "kill", &bed.node("rv")]);
     bed.run(&["net", "start", &bed.node("rv")]);
     let log = || String::from_utf8_lossy(&bed.run(&["net", "log", &bed.node("rv")]).stdout).into_owned();
@@ -179,7 +184,7 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     assert!(is_same(&bed.path("film.mkv"), &bed.path("third.mkv")));
 }
 
-/// All members have keys, which nobody had to make; what is seen of the domain is the same.
+/// All members have keys, which `net up` made. Users see no difference.
 #[test]
 fn a_domain_with_keyed_identifiers() {
     let Some(bed) = Bed::up("keyed", "identifiers = \"keyed\"\nepoch_s = 8\n") else { return };
@@ -198,7 +203,7 @@ fn a_domain_with_keyed_identifiers() {
     assert_eq!(show.lines().filter(|line| line.starts_with("path ")).count(), 3, "{show}");
 }
 
-/// The kernel of receiver and source counts what comes with the class's code point, and what without.
+/// The kernels of the receiver and of the source count the packets with and without the class's code point.
 #[test]
 fn a_class_marks_what_comes_to_both_ends() {
     if Command::new("nft").arg("--version").output().is_err() {
@@ -210,13 +215,13 @@ fn a_class_marks_what_comes_to_both_ends() {
         let output = bed.run(&["net", "exec", &bed.node(node), "--", "nft", rules]);
         String::from_utf8(output.stdout).expect("UTF-8")
     };
-    // Only data is so long; the source's port is that of requests alone.
+    // Only packets of data are that long, and only requests go to the source's port.
     for (node, which) in [("a", "udp sport 7700 meta length > 1250"), ("p1", "udp dport 26227")] {
         let chain = "add table ip count; add chain ip count in { type filter hook input priority 0; }";
         let rule = |dscp: &str| format!("add rule ip count in {which} ip dscp {dscp} counter");
         nft(node, &format!("{chain}; {}; {}", rule("1"), rule("!= 1")));
     }
-    // Packets with the code point, and those without.
+    // Returns the number of packets with the code point, and of those without.
     let counted = |node: &str| -> Vec<u64> {
         let list = nft(node, "list table ip count");
         let after = list.split("packets ").skip(1);

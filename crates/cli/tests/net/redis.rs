@@ -1,4 +1,4 @@
-//! A Redis or Valkey of a test's own.
+//! Starts a Redis or Valkey for a test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::common::wait_until;
 
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// The server, at a socket in a directory of its own; with a journal that is on the disk before it answers.
+/// The server, at a socket in a directory of its own. Its journal is on the disk before it answers.
 pub(crate) struct Redis {
     pub(crate) dir: TempDir,
     program: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts one with more options; or says that there is none here.
+    /// Starts a server with more options. If none is installed, says so and returns `None`.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
         let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
         let Some(program) = PROGRAMS.into_iter().find(is_there) else {
@@ -47,7 +47,7 @@ impl Redis {
         redis::Client::open(format!("unix://{}", self.socket().display())).ok()?.get_connection().ok()
     }
 
-    /// Asks it something.
+    /// Sends a command and returns the answer.
     pub(crate) fn ask<T: redis::FromRedisValue>(&self, command: &[&[u8]]) -> T {
         let mut all = redis::Cmd::new();
         for word in command {
@@ -65,9 +65,9 @@ impl Redis {
     fn wait(&self) {
         let answers = || {
             let mut connection = self.connection()?;
-            // While it reads its journal it says that it does.
+            // While it reads its journal, it answers with an error.
             match redis::cmd("PING").query::<String>(&mut connection) {
-                // It runs, and wants a password.
+                // The server runs and wants a password.
                 Err(e) => (e.code() == Some("NOAUTH")).then_some(()),
                 Ok(_) => Some(()),
             }
@@ -84,7 +84,7 @@ impl Redis {
         self.child.wait().expect("it ends");
     }
 
-    /// Starts it again, with what it has written.
+    /// Starts the server again with the data that it has written.
     pub(crate) fn again(&mut self) {
         self.child = run(self.program, self.dir.path(), &self.options);
         self.wait();

@@ -1,4 +1,5 @@
-//! `anabranch rendezvous --state` as a process: killed, started again, beside another one, on a full disk.
+//! Tests of `anabranch rendezvous --state` as a process: killed, started again, beside another one, and on a
+//! full disk.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -63,7 +64,7 @@ fn whatever_was_answered_is_there_however_often_it_is_killed() {
             let signed = bed.signed(*name, at, 600);
             bed.send(Body::Publish(signed));
         }
-        // It dies somewhere in the midst of them.
+        // The rendezvous is killed while it works on these.
         for _ in 0..=round * 35 {
             let answer = bed.receive().expect("an answer");
             assert_eq!(answer.body, Body::Published);
@@ -74,7 +75,8 @@ fn whatever_was_answered_is_there_however_often_it_is_killed() {
         while let Some(answer) = bed.receive() {
             answered.push(names[(answer.call - first) as usize]);
         }
-        // What the killed one refused now is an error that the next send would get.
+        // An error is pending on the socket, because the killed process refused packets; the next send would
+        // get it.
         let _ = bed.socket.take_error();
         bed.socket.set_nonblocking(false).expect("set");
     }

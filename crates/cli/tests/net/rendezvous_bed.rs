@@ -1,5 +1,5 @@
-//! A rendezvous as a process. The test is the forwarder beside it, so that nothing is renewed but what the
-//! test says.
+//! Runs a rendezvous as a process. The test plays the forwarder beside it, so that only the test renews
+//! publications.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -31,12 +31,12 @@ pub(crate) struct Bed {
     key: ScopeKey,
     domain: Domain,
     reach: Reach,
-    /// Of the forwarder.
+    /// The socket of the forwarder.
     pub(crate) socket: UdpSocket,
     pub(crate) calls: u64,
 }
 
-/// A rendezvous that runs.
+/// A running rendezvous.
 pub(crate) struct Running {
     pub(crate) child: Child,
     out: BufReader<ChildStdout>,
@@ -49,7 +49,7 @@ impl Running {
         serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"))
     }
 
-    /// The next notice.
+    /// Waits for the next notice.
     pub(crate) fn notice(&mut self) -> String {
         loop {
             let line = self.next();
@@ -60,7 +60,7 @@ impl Running {
         }
     }
 
-    /// The next counters of its state in a server.
+    /// Waits for the next statistics of its state in a server.
     pub(crate) fn shared_state(&mut self) -> Value {
         loop {
             let line = self.next();
@@ -76,7 +76,7 @@ impl Running {
         self.child.wait().expect("it ends");
     }
 
-    /// Ends it by SIGTERM; its last words.
+    /// Ends the rendezvous by SIGTERM. Returns its summary.
     pub(crate) fn ended(mut self) -> Value {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).expect("it runs");
         self.summary()
@@ -101,12 +101,12 @@ impl Drop for Running {
 }
 
 impl Bed {
-    /// A domain whose addresses are 127.92.`number`.*.
+    /// Makes a domain whose addresses are 127.92.`number`.*.
     pub(crate) fn new(number: u8) -> Self {
         Self::at(number, "rv")
     }
 
-    /// The same domain twice, with a rendezvous each; its files differ in that alone.
+    /// Makes the same domain twice. The files differ only in the node of the rendezvous.
     pub(crate) fn pair(number: u8) -> [Self; 2] {
         ["rv", "rv2"].map(|node| Self::at(number, node))
     }
@@ -146,12 +146,12 @@ impl Bed {
         command
     }
 
-    /// Starts one, and gives what it says of its state.
+    /// Starts a rendezvous. Returns it with the notice about its state.
     pub(crate) fn start(&self, state: impl AsRef<OsStr>) -> (Running, String) {
         Self::run(self.command("net.toml", state))
     }
 
-    /// Runs such a command.
+    /// Runs a command of a rendezvous. Returns it with the notice about its state.
     pub(crate) fn run(mut command: Command) -> (Running, String) {
         let mut child = command.spawn().expect("it runs");
         let out = BufReader::new(child.stdout.take().expect("its output"));

@@ -1,4 +1,5 @@
-//! `anabranch rendezvous --state redis://…` as processes that share a server, which is lost and comes back.
+//! Tests of `anabranch rendezvous --state redis://…`: processes that share a server, which is lost and comes
+//! back.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ fn refused(why: Rejection) -> Body {
     Body::Refused { reason: refusal::of(why) }
 }
 
-/// Asks, again and again, until there is an answer.
+/// Repeats a question until it is answered.
 fn ask_on(bed: &mut Bed, body: &Body) -> Body {
     bed.socket.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
     for _ in 0..150 {
@@ -35,7 +36,7 @@ fn ask_on(bed: &mut Bed, body: &Body) -> Body {
     panic!("no answer within 30 s");
 }
 
-/// Whether nothing at all comes for a while.
+/// Whether no answer comes within this time.
 fn is_silent(bed: &mut Bed, body: Body, millis: u64) -> bool {
     bed.socket.set_read_timeout(Some(Duration::from_millis(millis))).expect("set");
     bed.send(body);
@@ -86,7 +87,7 @@ fn what_one_takes_the_other_answers() {
     let again = b.signed(1, later, 600);
     assert_eq!(b.publish(again), Body::Outdated, "the other one has a newer content");
 
-    // A new start has nothing to take back, and has all.
+    // A new start has nothing to read, and still has all publications.
     first.killed();
     let (first, _) = a.start(redis.url());
     let found: Vec<u32> = (0..100).filter(|name| !a.found(*name).is_empty()).collect();
@@ -124,7 +125,7 @@ fn a_lease_ends_and_leaves_nothing() {
     wait_until(20, || b.found(1).is_empty());
     assert!(b.is_found(2));
     assert!(now() >= one.publication.ends(), "not earlier");
-    // Nobody asks for it: the server removes it by itself.
+    // The server removes the keys by itself, without a question.
     wait_until(20, || redis.keys().len() == 3);
     assert_eq!(a.publish(one), refused(Rejection::Expired));
 }
@@ -142,7 +143,7 @@ fn the_later_one_counts_whoever_is_asked_first() {
         a.send(Body::Publish(to_a));
         b.send(Body::Publish(to_b));
     }
-    // None of these is lost on loopback: each has an answer, and the later one is never refused.
+    // No packet is lost on loopback: each question has an answer, and the later publication is never refused.
     for (bed, later) in [(&a, 0), (&b, 1)] {
         for _ in &names {
             let answer = bed.receive().expect("an answer");
@@ -185,7 +186,7 @@ fn while_the_server_is_gone_there_is_silence_and_then_everything() {
         "{told}"
     );
     assert!(is_silent(&mut a, Body::Publish(new.clone()), 700));
-    // What needs no state is answered.
+    // A message that needs no state is answered.
     let forged = SignedPublication { signature: [0; 64], ..new.clone() };
     assert_eq!(a.publish(forged), refused(Rejection::Signature));
     let mut state = running.shared_state();
@@ -195,7 +196,8 @@ fn while_the_server_is_gone_there_is_silence_and_then_everything() {
     wait_until(20, || scrape(metrics).contains("\nanabranch_rendezvous_state_up 0\n"));
     assert!(scrape(metrics).contains("\nanabranch_rendezvous_state_outages_total 1\n"));
 
-    // A publisher and a receiver that go on are answered when it is back; nothing was lost.
+    // A publisher and a receiver that repeat their questions are answered when the server is back; nothing
+    // was lost.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(500));
@@ -207,14 +209,14 @@ fn while_the_server_is_gone_there_is_silence_and_then_everything() {
     assert!(running.notice().contains(" is back after "));
     wait_until(20, || scrape(metrics).contains("\nanabranch_rendezvous_state_up 1\n"));
 
-    // One that hangs is as one that is gone, and in time.
+    // A server that hangs is treated as one that is gone, and in time.
     redis.signal(Signal::SIGSTOP);
     assert!(is_silent(&mut a, look_up(1), 700));
     assert!(running.notice().contains("does not answer within 2 seconds"));
     redis.signal(Signal::SIGCONT);
     let Body::Match { known, .. } = ask_on(&mut a, &look_up(1)) else { panic!("a match") };
     assert_eq!(known, 1);
-    // Scripts that are gone are loaded again, unnoticed.
+    // Lost scripts are loaded again without a visible effect.
     redis.ask::<()>(&[b"SCRIPT", b"FLUSH"]);
     let third = a.signed(3, now(), 600);
     assert_eq!(a.publish(third), Body::Published);
@@ -261,7 +263,7 @@ fn what_somebody_else_has_written_is_not_believed() {
     while state["unbelieved"] != 5 {
         state = running.shared_state();
     }
-    // None of it is in the way for long.
+    // None of these entries stays in the way.
     for name in 1..6 {
         let signed = b.signed(name, at + Span::from_millis(1), 600);
         assert_eq!(b.publish(signed), Body::Published);
@@ -281,7 +283,7 @@ fn a_server_that_is_full_takes_nothing_more_and_still_answers() {
     let second = a.signed(2, now(), 600);
     assert_eq!(a.publish(second.clone()), refused(Rejection::Full));
     assert!(a.is_found(1) && !a.is_found(2));
-    // So does one that starts now.
+    // A rendezvous that starts now also still answers.
     let (_running, _) = {
         drop(_running);
         a.start(redis.url())
@@ -291,7 +293,7 @@ fn a_server_that_is_full_takes_nothing_more_and_still_answers() {
     assert_eq!(a.publish(second), Body::Published);
 }
 
-/// What a start that fails says, with its exit status.
+/// Returns the exit status and the output of a start that fails.
 fn failed(bed: &Bed, state: &str) -> (Option<i32>, String) {
     let output = bed.command("net.toml", state).output().expect("it runs");
     let said = [output.stdout, output.stderr].concat();
@@ -304,12 +306,12 @@ fn a_start_says_what_is_wrong_and_no_password() {
     let (status, said) = failed(&bed, "http://me:hunter2@db.example");
     assert!(status == Some(2) && said.contains("--state is no address of a server"), "{said}");
     assert!(!said.contains("hunter2") && !said.contains("me:"), "{said}");
-    // Nobody is there: the port was free a moment ago.
+    // No server is there, because the port was only free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let (status, said) = failed(&bed, &format!("redis://me:hunter2@127.0.0.1:{port}/3"));
     let wanted = format!("the state redis://127.0.0.1:{port}/3 does not answer");
     assert!(status == Some(4) && said.contains(&wanted) && !said.contains("hunter2"), "{status:?} {said}");
-    // Somebody is there and says nothing.
+    // A server is there and does not answer.
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (status, said) = failed(&bed, &format!("redis://{}", mute.local_addr().expect("an address")));
     assert!(status == Some(4) && said.contains("does not answer within 2 seconds"), "{status:?} {said}");
@@ -330,7 +332,7 @@ fn a_start_says_what_is_wrong_and_no_password() {
     let (running, told) = bed.start(format!("redis://:hunter2@{at}"));
     assert!(told.contains(&format!("redis://{at}/0")) && !told.contains("hunter2"), "{told}");
     drop(running);
-    // By the environment, which others do not see.
+    // The address is in the environment, which other users do not see.
     let mut command = crate::common::anabranch();
     command.args(["rendezvous", "--json", "--node", "rv", "--domain"]).arg(bed.path("net.toml"));
     command.env("ANABRANCH_STATE", format!("valkey://:hunter2@{at}/1"));

@@ -1,6 +1,7 @@
-//! A whole domain on this machine as people meet it: `net new`, `key`, `up`, `exec`, `status`, `log`, `kill`,
-//! `start`, `down`. All but the first two need root and `/dev/net/tun`; without them each test says so in a
-//! line, and passes. What runs on the nodes is a program of these tests: the domain's own have theirs.
+//! Tests of a whole domain on this machine as people use it: `net new`, `key`, `up`, `exec`, `status`, `log`,
+//! `kill`, `start`, `down`. All but the first two need root and `/dev/net/tun`; without them, each test says
+//! so in a line and passes. The nodes run a program of these tests; other tests run the domain's own
+//! programs.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -21,7 +22,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// One way of 10 ms, 5 ms and nothing from a to p; services at r2.
+/// A domain with one way from a to p, of 10 ms, 5 ms and nothing, and services at r2.
 const DOMAIN: &str = r#"
 name = "small"
 forwarders = ["r1", "r2"]
@@ -47,11 +48,11 @@ between = ["r2", "tm"]
 addresses = ["2001:db8::1", "2001:db8::2"]
 "#;
 
-/// What runs on the nodes: it says how it was started, and the topology manager cannot.
+/// The program that runs on the nodes: it prints how it was started, and fails as the topology manager.
 const PROGRAM: &str = "#!/bin/sh\necho \"$ANABRANCH_NODE of $ANABRANCH_DOMAIN: $*\"\n\
     [ \"$1\" != topology ] || { echo 'no such luck' >&2; exit 3; }\nexec sleep 1000\n";
 
-/// A directory with a domain of a name that no other test uses, its key, a program and a file to serve.
+/// A directory with a domain whose name no other test uses, its key, a program and a file to serve.
 struct Bed {
     dir: TempDir,
     name: String,
@@ -86,7 +87,7 @@ impl Bed {
         self.net(args).output().expect("it runs")
     }
 
-    /// Brings it up, with a source and a cache; what it says of itself.
+    /// Brings the domain up with a source and a cache. Returns the state that it reports.
     fn up(&self) -> Value {
         let more =
             ["--serve", "p=film.mkv", "--key", "films.key", "--cache", "r1=64M", "--program", "program"];
@@ -95,7 +96,7 @@ impl Bed {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// What it says of itself now, if it is up.
+    /// Returns the state that the domain reports now, if it is up.
     fn status(&self) -> Option<Value> {
         let output = self.run(&["status", "--json"]);
         let states = String::from_utf8(output.stdout).expect("UTF-8");
@@ -110,7 +111,7 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // Where a test failed.
+        // This is needed if a test failed.
         let _ = self.run(&["down", &self.name]);
     }
 }
@@ -129,18 +130,18 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The place of a node among those of a state.
+/// Returns the index of a node in a state.
 fn place(state: &Value, name: &str) -> usize {
     let nodes = state["nodes"].as_array().expect("nodes");
     nodes.iter().position(|node| node["name"] == name).expect("a node")
 }
 
-/// A program of a node.
+/// Returns the first program of a node.
 fn program<'a>(state: &'a Value, name: &str) -> &'a Value {
     &state["nodes"][place(state, name)]["programs"][0]
 }
 
-/// The names of all fields in a value.
+/// Returns the names of all fields in a value.
 fn fields(value: &Value) -> Vec<&str> {
     match value {
         Value::Object(map) => {
@@ -208,7 +209,7 @@ fn keys_of_members_are_made_where_they_are_missing() {
     assert_eq!(modes, [0o700, 0o600, 0o600]);
     let read = |name: &str| fs::read_to_string(bed.path(name)).expect("a file");
     let before = ["secrets/services.key", "secrets/r1.key", "secrets/r2.key"].map(read);
-    // One that is lost is the same again; nothing else changes.
+    // A lost key is made again with the same content, and nothing else changes.
     fs::remove_file(bed.path("secrets/r2.key")).expect("removed");
     let (code, text) = keys();
     assert!(
@@ -216,7 +217,8 @@ fn keys_of_members_are_made_where_they_are_missing() {
         "{text}"
     );
     assert_eq!(["secrets/services.key", "secrets/r1.key", "secrets/r2.key"].map(read), before);
-    // Without the key that they follow from, with another, or something else.
+    // It fails without the key from which the others are derived, with another such key, and with a file that
+    // is no key.
     fs::remove_file(bed.path("secrets/services.key")).expect("removed");
     let (code, text) = keys();
     let says = "secrets/r1.key is there and secrets/services.key is not: put that back";
@@ -300,17 +302,18 @@ fn lines_have_their_delay_and_lead_to_the_neighbour_alone() {
         assert_eq!(socket.recv(&mut [0; 2_000]).expect("an echo"), bytes);
         clock.now().since(sent).as_nanos() as f64 / 1e6
     };
-    // The shortest of some: on a busy machine one of them is late.
+    // The shortest of several is taken, because single ones are late on a busy machine.
     let shortest = |bytes: usize| (0..20).map(|_| round_trip(bytes)).fold(f64::MAX, f64::min);
     let small = shortest(10);
     assert!((20.0..30.0).contains(&small), "twice 10 ms: {small} ms");
-    // 1,000 bytes more take 0.8 ms more in each direction at 10 Mbit/s; less the grain of a clock.
+    // 1,000 more bytes take 0.8 ms more in each direction at 10 Mbit/s; the bound allows for the clock's
+    // resolution.
     let large = shortest(1_010);
     assert!((21.5..32.0).contains(&large), "{large} ms");
     socket.send(&[]).expect("sent");
     echoing.join().expect("ended");
 
-    // Neither by a route, nor if somebody adds one.
+    // A node reaches only its neighbours: there is no route, and an added one does not work.
     let beyond = line("r1", "r2")["peer"].as_str().expect("an address").to_owned();
     let error =
         here.run(|| bound_any().connect((beyond.as_str(), 4_000))).expect("entered").expect_err("no way");
@@ -323,7 +326,7 @@ fn lines_have_their_delay_and_lead_to_the_neighbour_alone() {
         socket.send(b"x").expect("sent");
         assert!(socket.recv(&mut [0; 10]).is_err());
     }
-    // IPv6 is alike.
+    // This holds for IPv6 too.
     let peer = line("tm", "r2")["peer"].as_str().expect("an address").to_owned();
     assert_eq!(peer, "2001:db8::1");
     let echoing = echo("r2", &peer);
@@ -368,7 +371,7 @@ fn programs_run_end_and_are_started_again() {
     };
     assert_eq!(command("r1"), ["forward", "--domain", file, "--node", "r1", "--cache", "64M"]);
     assert_eq!(command("r2"), ["forward", "--domain", file, "--node", "r2"]);
-    // What it is to know when it is started again is in a file of the process that holds the domain.
+    // The state for its next start is in a file of the process that holds the domain.
     let rendezvous = command("rv");
     assert_eq!(rendezvous[..6], ["rendezvous", "--domain", file, "--node", "rv", "--state"]);
     assert!(rendezvous[6].starts_with(&format!("/proc/{}/fd/", state["pid"])), "{rendezvous:?}");
@@ -422,7 +425,7 @@ fn whoever_is_not_root_is_told_so() {
         return;
     }
     let bed = Bed::new("whose");
-    // The command may lie where nobody may go.
+    // The built command may be in a directory that this user cannot enter.
     let copy = bed.path("anabranch");
     fs::copy(env!("CARGO_BIN_EXE_anabranch-net"), &copy).expect("copied");
     for path in [bed.dir.path(), &copy] {
@@ -447,7 +450,7 @@ fn whoever_is_not_root_is_told_so() {
 
 #[test]
 fn nothing_is_left_however_it_ends() {
-    // Whether something is left is looked at at once.
+    // This test checks at once whether anything is left, so no other test may run.
     let _alone = anabranch_net::testing::alone();
     if skipped() {
         return;
@@ -465,7 +468,7 @@ fn nothing_is_left_however_it_ends() {
     });
     let waiting = thread::spawn(move || own.wait());
     let output = bed.run(&["down", &bed.name, "--json"]);
-    // 7: the lines were late, as on a busy machine.
+    // Status 7 means that the lines were late, as on a busy machine.
     assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
     let last: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(last["ended"].as_array().map(Vec::len), Some(1), "the domain's own are not named: {last}");
@@ -480,7 +483,8 @@ fn nothing_is_left_however_it_ends() {
     assert!(left(&namespaces).is_empty() && !pids(&state).iter().any(alive));
     assert_eq!(bed.status(), None);
 
-    // By a signal all ends as well; by SIGKILL what runs on the nodes stays until it is taken down.
+    // A signal ends everything too. After SIGKILL, the programs on the nodes stay until the domain is taken
+    // down.
     for (signal, stays) in [(Signal::SIGTERM, false), (Signal::SIGKILL, true)] {
         let state = bed.up();
         let namespaces = held(&state["pid"].to_string());
@@ -524,7 +528,7 @@ fn a_node_is_told_what_it_is_and_brings_nothing_up() {
     let output = bed.run(&["up", &bed.name, "--program", "program"]);
     assert!(output.status.code() == Some(1) && said(&output).contains("is up already"), "{output:?}");
     assert!(bed.status().is_some());
-    // A laboratory of the same name would be another thing.
+    // A laboratory of the same name would be a different thing.
     let output = anabranch().args(["lab", "down", &bed.name]).output().expect("it runs");
     assert!(output.status.code() == Some(2) && said(&output).contains("is not up"), "{output:?}");
 }

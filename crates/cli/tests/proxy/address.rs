@@ -1,5 +1,5 @@
-//! A link of `anabranch proxy client` gets another address while it stays up, as DHCP does: connections go
-//! on, and the link is used again with its new address.
+//! Tests that a link of `anabranch proxy client` may get another address while it stays up, as from DHCP:
+//! connections go on, and the link is used again with its new address.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
@@ -16,12 +16,12 @@ use crate::roles::{LONG, Role, client_command, connect_to, own};
 use anabranch_algo::{Span, Time};
 use anabranch_net::{Clock, Namespace};
 
-/// The server and the origin, in a namespace behind both links.
+/// The address of the server and of the origin, in a namespace behind both links.
 const SERVER: &str = "10.77.255.1";
 const OLD: &str = "10.77.1.2";
 const NEW: &str = "10.77.1.9";
 
-/// A host with the links `a0` and `b0` to a router, which has the server.
+/// A host with the links `a0` and `b0` to a router, on which the server runs.
 struct Hosts {
     net: Net,
     place: tempfile::TempDir,
@@ -47,7 +47,7 @@ impl Hosts {
         let server = own(place.path(), &[&server[..], &["--listen", "0.0.0.0:0"]].concat());
         let server = Role::start(&mut net.inside("router", &server), 1);
         let port = server.address("trunks").rsplit(':').next().unwrap();
-        // So much is moved that both links are used, and this machine has time for others.
+        // The rate is high enough to use both links, and leaves this machine time for other tests.
         let via = ["--via", "a0", "--via", "b0", "--max-rate", "40Mbit"];
         let client = client_command(place.path(), &format!("{SERVER}:{port}"), &via);
         let client = Role::start(&mut net.inside("host", &client), 1);
@@ -56,7 +56,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// How many connections have a subflow from this address that has been established.
+    /// Returns how many connections have an established subflow from this address.
     fn subflows(&self, address: &str) -> usize {
         let mut ss = Command::new("ss");
         ss.args(["-tHn", "state", "established", "src", address, "dst", SERVER]);
@@ -64,7 +64,7 @@ impl Hosts {
         String::from_utf8(said.stdout).unwrap().lines().count()
     }
 
-    /// Waits until something is so; says what is there if it is not in time.
+    /// Waits until `is_so` is true. If that takes too long, fails with a description of the host.
     fn until(&self, what: &str, is_so: &dyn Fn() -> bool) {
         let clock = Clock::start();
         while !is_so() {
@@ -73,7 +73,7 @@ impl Hosts {
         }
     }
 
-    /// What is there, for whoever wonders why.
+    /// Describes the host for a failure's message.
     fn describe(&self) -> String {
         let says = |program: &str, words: &str| {
             let mut command = Command::new(program);
@@ -90,7 +90,7 @@ impl Hosts {
         self.client.status(self.place.path())["trunks"].as_array().unwrap().len()
     }
 
-    /// A download through the proxy that goes on, and the longest time in which nothing came.
+    /// Starts an endless download through the proxy.
     fn download(&self) -> Download {
         let bind = || TcpListener::bind((SERVER, 0)).unwrap();
         let listener = space(&self.server).run(bind).unwrap();
@@ -149,7 +149,7 @@ impl Download {
         self.pace.lock().unwrap().bytes
     }
 
-    /// The longest time in which nothing came, since this was last asked.
+    /// Returns the longest time without a byte since this was last called.
     fn stall(&self) -> Span {
         std::mem::replace(&mut self.pace.lock().unwrap().longest, Span::ZERO)
     }
@@ -160,7 +160,7 @@ impl Download {
     }
 }
 
-/// The address changes by these steps of `ip`; then the link is used with the new one within two seconds.
+/// Changes the address by these steps of `ip`. The link must be used with the new address within two seconds.
 fn changes(name: &str, steps: &[&str]) {
     let Some(hosts) = Hosts::new(name) else { return };
     let download = hosts.download();
@@ -176,7 +176,7 @@ fn changes(name: &str, steps: &[&str]) {
     hosts.until("the new address is used", &|| hosts.subflows(NEW) >= hosts.trunks().min(2));
     let took = clock.now().since(Time::ZERO);
     hosts.until("the old address is not used", &|| hosts.subflows(OLD) == 0);
-    // It carries data: the other one goes, and nothing stops.
+    // The link carries data: the other link is taken down, and the download goes on.
     sleep(Duration::from_millis(500));
     let stall = download.stall();
     println!("used again after {took:?}; the longest wait was {stall:?}");

@@ -1,5 +1,5 @@
-//! Two hosts that two emulated links join, with a proxy's server on one and its client on the other. Needs
-//! root and `/dev/net/tun`.
+//! Two hosts that are joined by two emulated links, with a proxy's server on one and its client on the other.
+//! It needs root and `/dev/net/tun`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::common::{anabranch, noise};
 
-/// Two links towards `f.tx`, which is the host with the links.
+/// A scenario with two links towards `f.tx`, which is the host with the links.
 const TWO_LINKS: &str = r#"
 title = "Two links"
 duration = "20 s"
@@ -37,9 +37,9 @@ rate = "20 Mbit/s"
 [flow.f]
 paths = [{ via = ["up"], back = ["a"], rtt = "20 ms" }, { via = ["up"], back = ["b"], rtt = "20 ms" }]
 "#;
-/// Takes 1.6 s over both links.
+/// The bytes of the film, which take 1.6 s over both links.
 pub(crate) const BYTES: usize = 8_000_000;
-/// The address of `f.rx`, where the server and the origin are.
+/// The address of `f.rx`, where the server and the origin run.
 const SERVER: &str = "10.1.255.1";
 
 /// Two hosts that are up, with a server on one, a client on the other, and an origin beside the server.
@@ -52,25 +52,25 @@ pub(crate) struct Bed {
     /// The URL of the film.
     pub(crate) origin: String,
     pub(crate) running: Vec<Child>,
-    /// What tests see of a bed is how long things take on it.
+    /// Keeps most other tests out, because tests of a bed measure times.
     _few: AmongFew,
 }
 
 impl Bed {
-    /// None where it cannot be.
+    /// Brings up the hosts with a server and a client. Returns `None` where that is not possible.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let mut bed = Self::without_client(name)?;
         bed.client(&[]);
         Some(bed)
     }
 
-    /// Starts a client with these options besides.
+    /// Starts a client with these additional options.
     pub(crate) fn client(&mut self, more: &[&str]) {
         let to = self.server.clone();
         self.socks = self.start("tx", &[&client_args(&to), more].concat(), "address");
     }
 
-    /// One that is not started yet.
+    /// Returns the command of a client with these additional options, without starting it.
     pub(crate) fn client_command(&self, more: &[&str]) -> Command {
         let program = [&[crate::common::program()], &client_args(&self.server)[..], more].concat();
         self.on("tx", &program)
@@ -99,7 +99,7 @@ impl Bed {
         };
         let up = bed.lab(&["up", &bed.name.clone()]).output().expect("it runs");
         assert!(up.status.success(), "{up:?}");
-        // So that a rule can come before what is local.
+        // The rules are moved, so that other rules can come before the one for local addresses.
         for host in ["rx", "tx"] {
             bed.ip(host, "rule add priority 10 lookup local");
             bed.ip(host, "rule del priority 0 lookup local");
@@ -126,12 +126,12 @@ impl Bed {
         self.own(&[&["lab"], args].concat())
     }
 
-    /// A program on a host.
+    /// Returns the command of a program on a host.
     pub(crate) fn on(&self, host: &str, program: &[&str]) -> Command {
         self.lab(&[&["exec", &format!("{}/f.{host}", self.name), "--"], program].concat())
     }
 
-    /// Starts a command of ours on a host; the first thing that it says with this key.
+    /// Starts a command of ours on a host. Returns the first value with this key that it prints.
     pub(crate) fn start(&mut self, host: &str, args: &[&str], key: &'static str) -> String {
         let program = [&[crate::common::program()], args].concat();
         let mut child = self.on(host, &program).stdout(Stdio::piped()).spawn().expect("it runs");
@@ -141,7 +141,7 @@ impl Bed {
             line[key].as_str().or(line[key][0].as_str()).map(str::to_owned)
         });
         let first = said.next().expect("where it listens");
-        // What it says later is for nobody.
+        // Its later output is read and ignored.
         std::thread::spawn(move || said.for_each(drop));
         self.running.push(child);
         first
@@ -154,7 +154,7 @@ impl Bed {
         self.on("tx", &args).spawn().expect("it runs")
     }
 
-    /// What `ip` says on a host.
+    /// Runs `ip` on a host, and returns its output.
     pub(crate) fn ip(&self, host: &str, arguments: &str) -> String {
         let program: Vec<_> = ["ip"].into_iter().chain(arguments.split_whitespace()).collect();
         self.says(host, &program)
@@ -166,8 +166,8 @@ impl Bed {
         String::from_utf8(done.stdout).expect("text")
     }
 
-    /// From now on nothing passes between the server and this address of the client, and nobody is told: each
-    /// host drops what comes, so that TCP sends and waits.
+    /// Blocks all packets between the server and this address of the client. Each host drops the packets that
+    /// arrive, so that TCP is not told and keeps retransmitting.
     pub(crate) fn silence(&self, address: &str) {
         self.ip("rx", &format!("rule add from {address} blackhole priority 1"));
         self.ip("tx", &format!("rule add to {address} iif {} blackhole priority 1", device(address)));
@@ -178,21 +178,22 @@ impl Bed {
         self.ip("tx", &format!("rule del to {address} iif {} blackhole priority 1", device(address)));
     }
 
-    /// The MPTCP connections that have an established subflow from this address, by their tokens. A
-    /// connection may have two: one that began while the kernel was told of the link anew.
+    /// Returns the tokens of the MPTCP connections that have an established subflow from this address. A
+    /// connection may have two such subflows: one may have begun when the kernel's endpoint was set again.
     pub(crate) fn connections(&self, address: &str) -> BTreeSet<String> {
         let all = self.says("tx", &["ss", "-tinH", "state", "established", "src", address]);
-        // `token:PEER(id:0)/OWN(id:2)`
+        // The field has the form `token:PEER(id:0)/OWN(id:2)`.
         let tokens = all.split("token:").skip(1).filter_map(|rest| rest.split(['/', '(']).nth(2));
         tokens.map(str::to_owned).collect()
     }
 
-    /// How many connections have an established subflow from this address.
+    /// Returns how many connections have an established subflow from this address.
     pub(crate) fn subflows(&self, address: &str) -> usize {
         self.connections(address).len()
     }
 
-    /// Bytes that the host with the links has received and sent over this one, as the interface counts.
+    /// Returns the bytes that the host with the links has received and sent on this device, by the
+    /// interface's counters.
     pub(crate) fn counted(&self, device: &str) -> [u64; 2] {
         let all: Value =
             serde_json::from_str(&self.ip("tx", &format!("-s -j link show dev {device}"))).expect("JSON");
@@ -203,7 +204,7 @@ impl Bed {
         fs::read(self.dir.path().join("got")).expect("a file") == self.content
     }
 
-    /// Takes it down; the bytes that each link carried.
+    /// Takes the hosts down. Returns the bytes that each link carried.
     pub(crate) fn carried(mut self) -> impl Fn(&str) -> u64 {
         let down = self.down();
         let state: Value = serde_json::from_slice(&down.stdout).expect("JSON");
@@ -235,28 +236,28 @@ fn client_args(server: &str) -> [&str; 9] {
     ["proxy", "client", "--server", server, "--pair-file", "pair", "--socks", "127.0.0.1:0", "--json"]
 }
 
-/// The device of the client's host that has this address.
+/// Returns the device of the client's host that has this address.
 fn device(address: &str) -> &'static str {
     if address == "10.1.0.1" { "p0" } else { "p1" }
 }
 
-/// What an origin does with a connection: the first byte that it gets.
+/// The first byte of a connection tells an origin what to do with it.
 const ECHO: u8 = b'e';
 const SEND: u8 = b'd';
 const TAKE: u8 = b'u';
-/// Messages of a session, bytes, and so long between two.
+/// The bytes of a message of a session, and the time between two messages.
 const MESSAGE_BYTES: usize = 48;
 const MESSAGE_EVERY: Duration = Duration::from_millis(100);
-/// What is written or read at once of a stream.
+/// The most bytes of a stream that are written or read at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
 impl Bed {
-    /// The network namespace of a program that runs.
+    /// Opens the network namespace of a running program.
     pub(crate) fn namespace(of: &Child) -> Namespace {
         Namespace::open(Path::new(&format!("/proc/{}/ns/net", of.id()))).expect("a namespace")
     }
 
-    /// An origin beside the server that echoes, sends, or takes, as long as the bed is there.
+    /// Starts an origin beside the server that echoes, sends or receives while the bed exists.
     pub(crate) fn tcp_origin(&self) -> SocketAddr {
         let bind = || TcpListener::bind("127.0.0.1:0").expect("a listener");
         let listener = Self::namespace(&self.running[0]).run(bind).expect("a namespace");
@@ -276,7 +277,7 @@ impl Bed {
         connected.expect("a connection")
     }
 
-    /// A connection of a program on the host with the links, through the proxy.
+    /// Opens a connection through the proxy, as a program on the host with the links does.
     pub(crate) fn connect(&self, to: SocketAddr) -> TcpStream {
         let mut stream = self.socks_connection();
         let IpAddr::V4(ip) = to.ip() else { panic!("an origin with IPv4") };
@@ -292,7 +293,7 @@ impl Bed {
         stream
     }
 
-    /// Something like SSH: short messages both ways, several a second.
+    /// Starts a session like one of SSH: short messages both ways, ten per second.
     pub(crate) fn session(&self, to: SocketAddr) -> Traffic {
         let mut stream = self.connect(to);
         stream.write_all(&[ECHO]).expect("written");
@@ -311,7 +312,7 @@ impl Bed {
         })
     }
 
-    /// A download that goes on until it is told to end; every byte is looked at.
+    /// Starts a download that goes on until it is ended. Every byte is checked.
     pub(crate) fn download(&self, from: SocketAddr) -> Traffic {
         let mut stream = self.connect(from);
         stream.write_all(&[SEND]).expect("written");
@@ -328,7 +329,8 @@ impl Bed {
         })
     }
 
-    /// An upload of so many bytes; done when the origin says that they came, as they were.
+    /// Starts an upload of this many bytes. It is complete when the origin confirms that all arrived
+    /// unchanged.
     pub(crate) fn upload(&self, to: SocketAddr, bytes: u64) -> Traffic {
         let mut stream = self.connect(to);
         stream.write_all(&[TAKE]).expect("written");
@@ -343,7 +345,7 @@ impl Bed {
                     at += n as u64;
                 }
             });
-            // The origin says how far it is, eight bytes at a time.
+            // The origin reports its progress as eight bytes at a time.
             let mut seen = 0;
             while seen < bytes {
                 let mut count = [0; 8];
@@ -357,26 +359,26 @@ impl Bed {
     }
 }
 
-/// Bytes of a datagram of [`Bed::udp_origin`], and so often a run of them is sent.
+/// The bytes of a datagram of [`Bed::udp_origin`], and the time between two runs of datagrams.
 pub(crate) const DATAGRAM_BYTES: usize = 1_200;
 const RUN_EVERY: Duration = Duration::from_millis(2);
 
-/// What a program hears: when each numbered datagram came.
+/// The arrivals of numbered datagrams at a program.
 #[derive(Default)]
 pub(crate) struct Heard {
-    /// Time and number.
+    /// The time and the number of each datagram.
     pub(crate) all: Vec<(Time, u32)>,
 }
 
 impl Heard {
-    /// Bytes in this time, from the first datagram on.
+    /// Returns the bytes that arrived between these times, counted from the first datagram.
     pub(crate) fn bytes(&self, from: Span, to: Span) -> usize {
         let Some((first, _)) = self.all.first() else { return 0 };
         let is_within = |at: Time| (from..to).contains(&at.since(*first));
         self.all.iter().filter(|(at, _)| is_within(*at)).count() * DATAGRAM_BYTES
     }
 
-    /// Datagrams that came after one with a higher number.
+    /// Returns how many datagrams arrived after one with a higher number.
     pub(crate) fn late(&self) -> usize {
         let mut highest = 0;
         let is_late = |(_, number): &&(Time, u32)| {
@@ -386,15 +388,15 @@ impl Heard {
         self.all.iter().filter(is_late).count()
     }
 
-    /// The longest time in which nothing came.
+    /// Returns the longest time between two arrivals.
     pub(crate) fn gap(&self) -> Span {
         self.all.windows(2).map(|pair| pair[1].0.since(pair[0].0)).max().unwrap_or(Span::ZERO)
     }
 }
 
 impl Bed {
-    /// An origin beside the server that answers a datagram by a flow of numbered ones, so many bytes a second
-    /// for so long.
+    /// Starts an origin beside the server that answers a datagram by a flow of numbered ones, with this rate
+    /// and duration.
     pub(crate) fn udp_origin(&self, bytes_per_s: usize, lasts: Duration) -> SocketAddr {
         let bind = || UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let socket = Self::namespace(&self.running[0]).run(bind).expect("a namespace");
@@ -420,8 +422,8 @@ impl Bed {
         address
     }
 
-    /// A program on the host with the links that associates, sends one datagram, and listens until nothing
-    /// has come for a second and a half. `meanwhile` runs beside it.
+    /// Runs a program on the host with the links that requests an association, sends one datagram, and
+    /// receives until none has come for a second and a half. `meanwhile` runs at the same time.
     pub(crate) fn hear(&self, origin: SocketAddr, meanwhile: impl FnOnce() + Send) -> Heard {
         let client = self.running.last().expect("a client");
         let mut control = self.socks_connection();
@@ -442,7 +444,7 @@ impl Bed {
         request.extend(origin.port().to_be_bytes());
         request.push(b'!');
         socket.send(&request).expect("sent");
-        // Header of SOCKS5 and IPv4.
+        // The length of the headers of SOCKS5 with an IPv4 address.
         const HEADER: usize = 10;
         let mut heard = Heard::default();
         std::thread::scope(|scope| {
@@ -459,14 +461,14 @@ impl Bed {
         heard
     }
 
-    /// How many UDP sockets on the host with the links lead to the server.
+    /// Returns how many UDP sockets on the host with the links are connected to the server.
     pub(crate) fn udp_paths(&self) -> usize {
         let all = self.says("tx", &["ss", "-uHn", "state", "established", "dst", SERVER]);
         all.lines().count()
     }
 }
 
-/// The byte at each place of a stream.
+/// Returns the bytes of a stream at these positions.
 fn pattern(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|place| (place ^ (place >> 8) ^ (place >> 16)) as u8).collect()
 }
@@ -500,7 +502,7 @@ fn serve(mut stream: TcpStream) -> Option<()> {
             let (mut at, whole) = (0, u64::from_be_bytes(count));
             while at < whole {
                 let n = stream.read(&mut buffer).ok().filter(|n| *n > 0)?;
-                // It says no more: whoever sends finds out.
+                // If the bytes are wrong, the reports stop, which the sender notices.
                 is_pattern(&buffer[..n], at).then_some(())?;
                 at += n as u64;
                 stream.write_all(&at.to_be_bytes()).ok()?;
@@ -510,7 +512,7 @@ fn serve(mut stream: TcpStream) -> Option<()> {
     Some(())
 }
 
-/// What a program sees of its connection.
+/// The progress of a program's connection.
 #[derive(Default)]
 pub(crate) struct Pace {
     state: Mutex<PaceState>,
@@ -552,12 +554,12 @@ impl Traffic {
         Self { pace, thread: std::thread::spawn(move || work(&own)) }
     }
 
-    /// Bytes that have come, or were echoed.
+    /// Returns the bytes that have arrived or were echoed.
     pub(crate) fn bytes(&self) -> u64 {
         self.pace.state.lock().expect("a lock").bytes
     }
 
-    /// The longest time in which nothing came, since this was last asked.
+    /// Returns the longest time without progress since this was last called.
     pub(crate) fn stall(&self) -> Span {
         let mut state = self.pace.state.lock().expect("a lock");
         let now = CLOCK.now();
@@ -570,12 +572,12 @@ impl Traffic {
         self.thread.is_finished()
     }
 
-    /// It ends by itself, without what it wanted.
+    /// Waits for the end, and asserts that the connection was cut off.
     pub(crate) fn ends_cut(self) {
         assert!(self.thread.join().is_err(), "it went on to its end");
     }
 
-    /// Ends it; fails if it was not all right.
+    /// Ends the traffic, and asserts that everything was right.
     pub(crate) fn end(self) {
         self.pace.is_over.store(true, Ordering::Relaxed);
         self.thread.join().expect("every byte came");

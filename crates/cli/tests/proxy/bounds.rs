@@ -1,4 +1,5 @@
-//! What `anabranch proxy` does not mind: programs and origins that never read, and a date that is set.
+//! Tests that `anabranch proxy` is not disturbed by programs and origins that never read, or by a change of
+//! the date.
 #![cfg(target_os = "linux")]
 
 use std::io::Write as _;
@@ -11,9 +12,10 @@ use std::time::Duration;
 use crate::common::wait_until;
 use crate::roles::{Role, client_command, connect_to, echo, echoes, origin, reset, server_command};
 
-/// Connections that nobody reads from; each has 16 MiB of credit at most, and all of a trunk have 64 MiB.
+/// The number of connections that are not read. Each has at most 16 MiB of credit, and all of a trunk have 64
+/// MiB.
 const DEAF: usize = 64;
-/// What a role may need for all that was sent and not read.
+/// The most memory in bytes of a role with all these unread bytes.
 const MEMORY_MAX: u64 = 256 << 20;
 
 fn mebibytes(roles: &[&Role]) -> Vec<u64> {
@@ -32,7 +34,7 @@ fn who_never_reads_costs_memory_that_is_bounded_and_given_back_to_others() {
     let deaf = origin(|_stream| sleep(Duration::from_secs(60)));
     let mut other = connect_to(socks, origin(echo));
     let programs: Vec<TcpStream> = (0..DEAF).map(|_| connect_to(socks, flood)).collect();
-    // And programs that send to origins that do not read.
+    // These programs send to origins that do not read.
     let mut uploads: Vec<TcpStream> = (0..DEAF).map(|_| connect_to(socks, deaf)).collect();
     for stream in &mut uploads {
         stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -52,7 +54,7 @@ fn who_never_reads_costs_memory_that_is_bounded_and_given_back_to_others() {
     assert!(echoes(&mut connect_to(socks, origin(echo))));
 }
 
-/// Replaces the date of a program by another one, so many seconds from the true one, as a file says.
+/// C code that replaces the date of a program by one that is off by the number of seconds in a file.
 const DATE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -75,7 +77,7 @@ int clock_gettime(clockid_t id, struct timespec *t) {
 }
 "#;
 
-/// A library that does that; `None`: there is no compiler.
+/// Compiles the library that changes the date. Returns `None` if there is no compiler.
 fn date_library(place: &Path) -> Option<PathBuf> {
     let (source, library) = (place.join("date.c"), place.join("date.so"));
     std::fs::write(&source, DATE).unwrap();
@@ -89,7 +91,7 @@ fn date_library(place: &Path) -> Option<PathBuf> {
 
 #[test]
 fn a_date_that_is_set_disturbs_nothing() {
-    // Before it looks at the date.
+    // This must come before the library is loaded, because it reads the date.
     anabranch_net::testing::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
@@ -119,7 +121,7 @@ fn a_date_that_is_set_disturbs_nothing() {
     for seconds in [YEARS, -YEARS, 3_600, 0] {
         set(seconds);
         assert!((now + seconds..now + seconds + 60).contains(&date()), "the date is not set");
-        // Whoever looks once a second has looked.
+        // All tasks that act once a second have run after this.
         sleep(Duration::from_millis(1_500));
         assert!(echoes(&mut held), "a connection goes on when the date moves by {seconds} s");
         assert!(echoes(&mut connect_to(socks, echo)), "and others begin");

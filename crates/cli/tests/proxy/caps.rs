@@ -1,5 +1,6 @@
-//! The cap of a link, `--via p1:cap=6MB/month`, with real bytes over emulated links: the interface's own
-//! counter says whether it was kept. Needs root and `/dev/net/tun`; says so and passes without.
+//! Tests of the cap of a link, `--via p1:cap=6MB/month`, with real bytes over emulated links: the interface's
+//! own counter shows whether it was kept. They need root and `/dev/net/tun`; without these, they say so and
+//! pass.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -18,12 +19,12 @@ fn knows(bed: &Bed, address: &str) -> bool {
     bed.ip("tx", "mptcp endpoint").contains(&format!("{address} id"))
 }
 
-/// What the interface has carried, both ways.
+/// Returns the bytes that the interface has carried in both directions.
 fn carried(bed: &Bed, device: &str) -> u64 {
     bed.counted(device).iter().sum()
 }
 
-/// Ends the client.
+/// Ends the client by this signal.
 fn end(bed: &mut Bed, signal: Signal) {
     let mut client = bed.running.pop().expect("a client");
     kill(Pid::from_raw(client.id().cast_signed()), signal).expect("it lives");
@@ -42,7 +43,7 @@ fn a_cap_is_kept_over_a_kill_and_a_restart_and_the_link_is_back_in_the_next_mont
     let before = carried(&bed, "p1");
     let used = |bed: &Bed| carried(bed, "p1") - before;
     let via = ["--via", "p0", "--via", "p1:cap=6MB/month"];
-    // A megabyte or two, and a client that is killed and one that is told to end.
+    // One client is killed after a megabyte or two, and another one is told to end.
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         bed.client(&via);
         wait_until(20, || bed.subflows("10.1.1.1") >= 2);
@@ -55,7 +56,7 @@ fn a_cap_is_kept_over_a_kill_and_a_restart_and_the_link_is_back_in_the_next_mont
     let so_far = used(&bed);
     assert!(so_far > 1_000_000 && so_far < CAP / 2, "{so_far}");
     assert!(in_file(&bed) <= so_far && in_file(&bed) + 100_000 > so_far, "{} {so_far}", in_file(&bed));
-    // What others carry while no client runs counts too, and is known at once.
+    // Bytes that others carry while no client runs count too, and are known at once.
     bed.client(&via);
     wait_until(20, || bed.subflows("10.1.1.1") >= 2);
     let origin = bed.tcp_origin();
@@ -65,13 +66,13 @@ fn a_cap_is_kept_over_a_kill_and_a_restart_and_the_link_is_back_in_the_next_mont
     let spent = used(&bed);
     println!("{spent} bytes of {CAP} over the link, {so_far} of them by two clients before");
     assert!(spent <= CAP && spent > CAP / 2, "{spent}");
-    // The other one carries on, and nothing uses this one.
+    // The other link goes on, and nothing uses this one.
     let (bytes, other) = (traffic[1].bytes(), carried(&bed, "p0"));
     sleep(Duration::from_secs(2));
     assert!(traffic[1].bytes() > bytes + 3_000_000 && carried(&bed, "p0") > other);
     assert_eq!((used(&bed), bed.subflows("10.1.1.1")), (spent, 0));
     traffic.into_iter().for_each(Traffic::end);
-    // Nor does the next client.
+    // The next client does not use this link either.
     end(&mut bed, Signal::SIGKILL);
     bed.client(&via);
     wait_until(20, || bed.subflows("10.1.0.1") >= 2);

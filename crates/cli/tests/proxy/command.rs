@@ -1,4 +1,5 @@
-//! `anabranch proxy`: a server and a client as a user starts them, with a program that speaks SOCKS5.
+//! Tests of `anabranch proxy`: a server and a client as a user starts them, with a program that speaks
+//! SOCKS5.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,7 @@ fn anabranch(args: &[&str], state: &Path) -> Command {
     command
 }
 
-/// A role that runs, and its first address.
+/// A running role, and its first address.
 struct Role {
     child: Child,
     lines: Box<dyn Iterator<Item = String>>,
@@ -37,12 +38,12 @@ impl Role {
         Self { child, lines: Box::new(lines), address }
     }
 
-    /// Waits until it reports a connection that has ended.
+    /// Waits until the role reports a connection that has ended.
     fn wait_for_connection(&mut self) {
         assert!(self.lines.any(|line| line.contains("\"event\":\"connection\"")));
     }
 
-    /// Ends it as Ctrl-C does, and returns its last word.
+    /// Ends the role as Ctrl-C does. Returns its last line of output.
     fn end(mut self) -> Value {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
         let last = (&mut self.lines).last().unwrap();
@@ -71,7 +72,7 @@ fn origin() -> SocketAddr {
     address
 }
 
-/// What an origin answers through SOCKS5 at this address.
+/// Returns the answer of an origin through SOCKS5 at this address.
 fn fetch(socks: &str, origin: SocketAddr) -> String {
     let SocketAddr::V4(to) = origin else { panic!() };
     let mut stream = TcpStream::connect(socks).unwrap();

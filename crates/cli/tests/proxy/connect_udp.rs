@@ -1,5 +1,5 @@
-//! A program's datagrams by CONNECT-UDP (RFC 9298) through `anabranch proxy` over two emulated links. Needs
-//! root and `/dev/net/tun`; says so and passes without.
+//! Test of a program's datagrams by CONNECT-UDP (RFC 9298) through `anabranch proxy` over two emulated links.
+//! It needs root and `/dev/net/tun`; without these, it says so and passes.
 #![cfg(target_os = "linux")]
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -10,22 +10,23 @@ use crate::bed::{Bed, DATAGRAM_BYTES, Heard};
 use crate::common::wait_until;
 use anabranch_algo::Span;
 
-/// 36 Mbit/s: nine tenths of two links of 20 Mbit/s each.
+/// The rate of the datagrams, 36 Mbit/s: nine tenths of two links of 20 Mbit/s each.
 const BYTES_PER_S: usize = 4_500_000;
-/// What one link carries, bytes a second.
+/// The rate of one link in bytes per second.
 const LINK: f64 = 2_500_000.0;
 
 const fn second(n: u64) -> Span {
     Span::from_secs(n)
 }
 
-/// Where the client takes programs that speak HTTP.
+/// The address at which the client takes programs that speak HTTP.
 const HTTP: &str = "127.0.0.1:8080";
-/// What is before each datagram: the type, its length and that of its context in two bytes, the context.
+/// The bytes before each datagram: the type, the length of datagram and context in two bytes, and the
+/// context.
 const CAPSULE_HEAD: [u8; 4] = [0, 0x40 | ((DATAGRAM_BYTES + 1) >> 8) as u8, (DATAGRAM_BYTES + 1) as u8, 0];
 
-/// A program on the host with the links that asks for CONNECT-UDP, sends one datagram, and listens until
-/// nothing has come for a second and a half.
+/// Runs a program on the host with the links that requests CONNECT-UDP, sends one datagram, and receives
+/// until none has come for a second and a half.
 fn hear_capsules(bed: &Bed, origin: SocketAddr) -> Heard {
     let client = bed.running.last().expect("a client");
     let connect = || TcpStream::connect(HTTP).expect("a connection");
@@ -64,7 +65,7 @@ fn hear_capsules(bed: &Bed, origin: SocketAddr) -> Heard {
 
 #[test]
 fn datagrams_in_capsules_take_both_links_in_order() {
-    // Links that are full take a part of a processor.
+    // Filling the links takes a part of a processor, so no other test may run.
     let _alone = anabranch_net::testing::alone();
     let Some(mut bed) = Bed::without_client("proxy-udp-http") else { return };
     bed.client(&["--via", "p0", "--via", "p1", "--udp-mode", "aggregate", "--http", HTTP]);

@@ -1,5 +1,5 @@
-//! A program's datagrams (SOCKS5's UDP ASSOCIATE) through `anabranch proxy` over two emulated links. Needs
-//! root and `/dev/net/tun`; says so and passes without.
+//! Tests of a program's datagrams (SOCKS5's UDP ASSOCIATE) through `anabranch proxy` over two emulated links.
+//! They need root and `/dev/net/tun`; without these, they say so and pass.
 #![cfg(target_os = "linux")]
 
 use std::thread::sleep;
@@ -9,9 +9,10 @@ use crate::bed::Bed;
 use crate::common::wait_until;
 use anabranch_algo::Span;
 
-/// 36 Mbit/s: nine tenths of two links of 20 Mbit/s each, headers and seals not counted.
+/// The rate of the datagrams, 36 Mbit/s: nine tenths of two links of 20 Mbit/s each, without headers and
+/// seals.
 const BYTES_PER_S: usize = 4_500_000;
-/// What one link carries, bytes a second.
+/// The rate of one link in bytes per second.
 const LINK: f64 = 2_500_000.0;
 
 fn bed(name: &str) -> Option<Bed> {
@@ -26,7 +27,7 @@ const fn second(n: u64) -> Span {
 
 #[test]
 fn datagrams_take_both_links_in_order_and_no_leg_is_kept_for_nobody() {
-    // Links that are full take a part of a processor.
+    // Filling the links takes a part of a processor, so no other test may run.
     let alone = anabranch_net::testing::alone();
     let Some(bed) = bed("proxy-udp-both") else { return };
     wait_until(20, || bed.subflows("10.1.1.1") >= 2);
@@ -48,7 +49,7 @@ fn datagrams_take_both_links_in_order_and_no_leg_is_kept_for_nobody() {
 
 #[test]
 fn datagrams_go_on_when_a_link_dies_and_take_it_again_when_it_is_back() {
-    // Links that are full take a part of a processor.
+    // Filling the links takes a part of a processor, so no other test may run.
     let _alone = anabranch_net::testing::alone();
     let Some(bed) = bed("proxy-udp-dies") else { return };
     wait_until(20, || bed.subflows("10.1.1.1") >= 2);

@@ -1,5 +1,5 @@
-//! `anabranch proxy` when it runs out of descriptors: it says so, keeps what it has, and goes on when some
-//! are free again.
+//! Tests of `anabranch proxy` when it runs out of descriptors: it reports that, keeps its connections, and
+//! continues when some are free again.
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
@@ -15,14 +15,14 @@ use crate::roles::{
 };
 use nix::sys::signal::Signal;
 
-/// Descriptors that the role under test may have.
+/// The limit on descriptors of the role under test.
 const DESCRIPTORS: u32 = 128;
-/// More connections than these allow.
+/// A number of connections that is above what the limit allows.
 const TOO_MANY: usize = 200;
-/// A connection that is not served answers nothing for so long.
+/// The time without an answer after which a connection counts as not served.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Those of these connections that echo now.
+/// Returns those of the connections that echo now.
 fn alive(streams: Vec<TcpStream>) -> Vec<TcpStream> {
     let keeps = |stream: &mut TcpStream| {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -31,7 +31,7 @@ fn alive(streams: Vec<TcpStream>) -> Vec<TcpStream> {
     streams.into_iter().filter_map(|mut stream| keeps(&mut stream).then_some(stream)).collect()
 }
 
-/// The processor's time that a role takes in a second in which nobody asks it for anything.
+/// Returns the processor time that a role takes in a second without requests.
 fn idle_cpu(role: &Role) -> Duration {
     let before = role.cpu();
     sleep(Duration::from_secs(1));
@@ -62,7 +62,7 @@ fn a_server_without_descriptors_refuses_what_is_new_and_serves_again_when_some_a
     assert!((20..DESCRIPTORS as usize).contains(&kept.len()), "{}", kept.len());
     is_quiet(&server);
     assert_eq!(server.notices("descriptors"), 1, "it is said once: {:?}", server.said("notice"));
-    // Whoever is refused is told that it is the server, which is busy.
+    // The refused programs' reports name the busy server as the reason.
     let refused = server.said("connection");
     let busy = refused
         .iter()
@@ -70,9 +70,9 @@ fn a_server_without_descriptors_refuses_what_is_new_and_serves_again_when_some_a
         .count();
     assert!(busy >= TOO_MANY - kept.len(), "{busy}: {:?}", refused.last());
 
-    // Another client finds its way in.
+    // Another client is admitted.
     let other = Role::start(&mut client_command(place, &to, &[]), 1);
-    // It has two trunks before descriptors are counted, and keeps them.
+    // The other client has two trunks before descriptors are counted, and keeps them.
     wait_until(10, || other.said("trunk").len() >= 2);
     let trunks = other.said("trunk");
     assert!(trunks.iter().all(|trunk| trunk["up"].as_bool().unwrap()), "{trunks:?}");
@@ -81,7 +81,7 @@ fn a_server_without_descriptors_refuses_what_is_new_and_serves_again_when_some_a
     let count = kept.len();
     let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
     let before = open();
-    // For eight streams and the trunks that the other client opens for them.
+    // The freed descriptors are for eight streams and for the trunks that the other client opens for them.
     kept.truncate(count - 20);
     wait_until(10, || open() + 20 <= before);
     for client in [&client, &other] {
@@ -101,7 +101,7 @@ fn a_client_without_descriptors_lets_programs_wait_and_outlives_a_restart_of_its
     let client = Role::start(&mut limited(&client_command(place, &to, &[]), DESCRIPTORS), 1);
     let (socks, origin) = (client.address("socks"), origin(echo));
     let mut kept: Vec<TcpStream> = Vec::new();
-    // Whoever waits has the kernel's connection only, and nothing of what it says is answered.
+    // A waiting program has only the kernel's connection, and gets no answer.
     let (mut waiting, mut is_full) = (Vec::new(), false);
     for _ in 0..TOO_MANY {
         if is_full {
@@ -120,7 +120,7 @@ fn a_client_without_descriptors_lets_programs_wait_and_outlives_a_restart_of_its
     let mut kept = alive(kept);
     let count = kept.len();
 
-    // Those that wait are served as soon as others end.
+    // Waiting programs are served as soon as others end.
     kept.truncate(count - 4);
     for stream in &mut waiting[..3] {
         assert!(greets(stream), "it has waited long enough");
@@ -128,7 +128,7 @@ fn a_client_without_descriptors_lets_programs_wait_and_outlives_a_restart_of_its
     assert_eq!(alive(kept).len(), count - 4);
     drop(waiting);
 
-    // Nor do programs take the descriptors that a new trunk wants.
+    // Programs do not take the descriptors that a new trunk needs.
     let held: Vec<_> = (0..TOO_MANY).map(|_| TcpStream::connect(socks).unwrap()).collect();
     sleep(Duration::from_millis(500));
     let port = to.rsplit(':').next().unwrap();
@@ -144,14 +144,14 @@ fn a_client_without_descriptors_lets_programs_wait_and_outlives_a_restart_of_its
     drop(server);
 }
 
-/// The same server at this port.
+/// Returns the command of the same server at this port.
 fn server_at(place: &Path, port: &str) -> Command {
     let listen = format!("127.0.0.1:{port}");
     let args = ["proxy", "server", "--plain", "--from", "127.0.0.0/8", "--listen", &listen, "--json"];
     own(place, &[&args[..], &["--allow", "127.0.0.1"]].concat())
 }
 
-/// A connection that echoes, if it does so in time.
+/// Opens a connection that echoes. Returns `None` if that takes too long.
 fn ask_within(socks: &str, origin: SocketAddr) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(socks).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -162,7 +162,7 @@ fn ask_within(socks: &str, origin: SocketAddr) -> Option<TcpStream> {
     echoes(&mut stream).then_some(stream)
 }
 
-/// Whether a program that has only connected is answered.
+/// Whether a program that has only connected gets an answer.
 fn greets(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream.write_all(&[5, 1, 0]).unwrap();

@@ -1,5 +1,6 @@
-//! `anabranch proxy` between two hosts that two emulated links join: one download takes both, and goes on
-//! when one of them dies. Needs root and `/dev/net/tun`; says so and passes without.
+//! Tests of `anabranch proxy` between two hosts that are joined by two emulated links: one download uses
+//! both, and goes on when one of them dies. They need root and `/dev/net/tun`; without these, they say so and
+//! pass.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -11,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Bytes of a file that grows.
+/// Returns the length in bytes of a growing file.
 fn len(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |data| data.len())
 }
@@ -96,7 +97,7 @@ fn a_trunk_begins_over_the_link_that_answers() {
     assert!(took < anabranch_algo::Span::from_secs(2), "{took:?}");
 }
 
-/// The longest time in which a file did not grow, until the program has ended.
+/// Waits for the program's end. Returns the longest time in which the file did not grow.
 fn longest_stall(of: &Path, program: &mut Child) -> anabranch_algo::Span {
     let clock = anabranch_net::Clock::start();
     let (mut size, mut since, mut longest) = (len(of), clock.now(), anabranch_algo::Span::ZERO);
@@ -148,7 +149,7 @@ fn a_link_that_trunks_joined_dies_silently_and_is_joined_again() {
     dies_silently("proxy-join-silent", "10.1.1.1", |bed| bed.subflows("10.1.1.1") >= 2);
 }
 
-/// What a role says of itself.
+/// Returns the status that a role reports.
 fn status(bed: &Bed, role: &str) -> Value {
     let said = bed.own(&["proxy", "status", "--json"]).output().expect("it runs");
     let text = String::from_utf8(said.stdout).expect("text");
@@ -163,7 +164,7 @@ fn status_tells_what_each_link_carries_and_which_one_is_dead() {
     crate::common::wait_until(20, || bed.subflows("10.1.0.1") >= 2 && bed.subflows("10.1.1.1") >= 2);
     let link = |bed: &Bed, role: &str, n: usize| status(bed, role)["links"][n].clone();
     let number = |link: &Value, key: &str| link[key].as_f64().unwrap_or_default();
-    // Three together take 5 s.
+    // The three downloads take 5 s.
     let proxy = format!("socks5h://{}", bed.socks);
     let args = ["curl", "-sS", "--max-time", "60", "-x", &proxy, "-o", "/dev/null", &bed.origin];
     let others = [(); 2].map(|()| bed.on("tx", &args).spawn().expect("it runs"));
@@ -189,10 +190,10 @@ fn status_tells_what_each_link_carries_and_which_one_is_dead() {
     for n in [0, 1] {
         let link = link(&bed, "client", n);
         assert_eq!(link["state"], "up");
-        // 20 ms and what waits in the queue.
+        // The time is 20 ms and the time in the queue.
         assert!((20e3..2e6).contains(&number(&link, "rtt_us")), "{link}");
     }
-    // At the server they are the addresses of the client, and what it sends.
+    // At the server, the links are the addresses of the client, and the bytes are those sent to it.
     crate::common::wait_until(5, || {
         let all = [0, 1].map(|n| link(&bed, "server", n));
         let names = all.iter().map(|link| link["name"].clone()).collect::<Vec<_>>();
@@ -229,7 +230,7 @@ fn status_calls_the_last_link_dead_too_while_nothing_answers() {
     traffic.end();
 }
 
-/// The laboratory tells the kernel of both links.
+/// The laboratory has set the kernel's endpoints for both links.
 #[test]
 fn a_link_that_somebody_else_has_told_the_kernel_of_is_said() {
     let Some(bed) = Bed::without_client("proxy-stranger") else { return };
@@ -244,7 +245,7 @@ fn a_link_that_somebody_else_has_told_the_kernel_of_is_said() {
     });
     kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(client.wait().expect("it ends").success());
-    // Where nobody names any, and the kernel knows none, one is used.
+    // If no link is named and the kernel has no endpoint, one link is used.
     bed.ip("tx", "mptcp endpoint flush");
     let log = fs::File::create(&said).expect("a file");
     let mut client = bed.client_command(&[]).stdout(log).spawn().expect("it runs");

@@ -1,4 +1,4 @@
-//! `anabranch proxy` as processes, with programs on one side and servers on the other.
+//! Tests of `anabranch proxy` as processes, with programs on one side and servers on the other.
 
 #[cfg(target_os = "linux")]
 mod bed;

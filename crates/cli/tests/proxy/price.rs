@@ -1,5 +1,6 @@
-//! What a link costs, `--via p1:cost=5`, over two emulated links: it carries data when the cheap one is full
-//! or dead, and only then. Needs root and `/dev/net/tun`; says so and passes without.
+//! Test of the cost of a link, `--via p1:cost=5`, over two emulated links: the expensive link carries data
+//! only when the cheap one is full or dead. It needs root and `/dev/net/tun`; without these, it says so and
+//! passes.
 #![cfg(target_os = "linux")]
 
 use std::thread::sleep;
@@ -10,7 +11,7 @@ use crate::common::wait_until;
 
 #[test]
 fn the_dear_link_carries_data_while_the_cheap_one_is_full_or_dead() {
-    // Links that are full take a part of a processor.
+    // Filling the links takes a part of a processor, so no other test may run.
     let _alone = anabranch_net::testing::alone();
     let Some(mut bed) = Bed::without_client("proxy-cost") else { return };
     bed.ip("rx", "mptcp limits set subflows 8");
@@ -25,13 +26,13 @@ fn the_dear_link_carries_data_while_the_cheap_one_is_full_or_dead() {
     let origin = bed.tcp_origin();
     let session = bed.session(origin);
     sleep(Duration::from_secs(1));
-    // A few messages a second fill nothing.
+    // A few messages a second fill no link.
     let before = ["p0", "p1"].map(carried);
     sleep(Duration::from_secs(2));
     let [cheap, dear] = [0, 1].map(|n| carried(["p0", "p1"][n]) - before[n]);
     println!("a session: {cheap} bytes over the cheap link, {dear} over the dear one");
     assert!(cheap > 2_000 && dear < 1_000, "{cheap} {dear}");
-    // Dead is worse than full.
+    // A dead link makes the next one join at once.
     session.stall();
     bed.silence("10.1.0.1");
     wait_until(10, || !is_backup());
@@ -41,7 +42,8 @@ fn the_dear_link_carries_data_while_the_cheap_one_is_full_or_dead() {
     assert!(stall < anabranch_algo::Span::from_secs(1), "{stall:?}");
     bed.restore("10.1.0.1");
     wait_until(10, is_backup);
-    // A download fills the cheap link. That the dear one is given up ten seconds after it: `links/price.rs`.
+    // A download fills the cheap link. A test in `links/price.rs` shows that the expensive link leaves ten
+    // seconds after the download.
     let (download, before) = (bed.download(origin), carried("p1"));
     wait_until(10, || !is_backup());
     let early = carried("p1") - before;

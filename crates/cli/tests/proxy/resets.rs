@@ -1,5 +1,5 @@
-//! Connections that are reset at any moment: of programs, of origins, and between the two ends of
-//! `anabranch proxy`. Nothing is left of them, and what comes next is served.
+//! Tests of connections that are reset at any moment: those of programs, those of origins, and those between
+//! the two ends of `anabranch proxy`. Nothing may be left of them, and later requests must be served.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,20 +14,20 @@ use crate::roles::{
     LONG, Role, client_command, connect_to, echo, echoes, origin, own, reset, server_command, v4,
 };
 
-/// Each state is tried so often.
+/// The number of times that each state is tried.
 const ROUNDS: usize = 4;
-/// What a trunk has: its socket, and a copy of it for whoever counts.
+/// The descriptors of a trunk: its socket, and the copy by which it is measured.
 const DESCRIPTORS_OF_TRUNK: usize = 2;
-/// Bytes after which something is in the middle of a transfer.
+/// The bytes after which a transfer is in its middle.
 const MIDDLE: usize = 256 * 1024;
 
-/// Descriptors that a role has beside those of its trunks.
+/// Returns the number of a role's descriptors without those of its trunks.
 fn descriptors(role: &Role, place: &Path) -> usize {
     let trunks = role.status(place)["trunks"].as_array().unwrap().len();
     role.descriptors().saturating_sub(trunks * DESCRIPTORS_OF_TRUNK)
 }
 
-/// A server and a client that have served something, and the descriptors that they had after it.
+/// A server and a client that have served a connection, and their numbers of descriptors after it.
 struct Pair<'a> {
     place: &'a Path,
     server: Role,
@@ -69,7 +69,7 @@ impl<'a> Pair<'a> {
         panic!("open at server and client, descriptors now and before: {seen:?}");
     }
 
-    /// Does this some times; then nothing is left of it, and what comes next is served.
+    /// Runs `what` several times. Then asserts that nothing is left and that the next connection is served.
     fn try_all(&self, name: &str, what: impl Fn()) {
         (0..ROUNDS).for_each(|_| what());
         assert!(echoes(&mut self.connect(self.echo)), "after {name}");
@@ -78,7 +78,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Reads so many bytes; fewer if the connection ends.
+/// Reads this many bytes, or fewer if the connection ends. Returns how many it read.
 fn read_some(stream: &mut TcpStream, bytes: usize) -> usize {
     std::io::copy(&mut stream.take(bytes as u64), &mut std::io::sink()).unwrap_or(0) as usize
 }
@@ -89,14 +89,14 @@ fn floods(mut stream: TcpStream) {
     while stream.write_all(&block).is_ok() {}
 }
 
-/// It says all that it has to say, and takes what comes.
+/// Sends everything and ends its direction, then reads all that arrives.
 fn says_first(mut stream: TcpStream) {
     let _ = stream.write_all(b"all");
     let _ = stream.shutdown(Shutdown::Write);
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
 }
 
-/// It takes what comes to its end, and then waits.
+/// Reads everything to its end, sends half of an answer, and waits.
 fn takes_first(mut stream: TcpStream) {
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
     let _ = stream.write_all(b"half");
@@ -134,7 +134,7 @@ fn a_program_may_reset_its_connection_in_every_state() {
         ("GET", http, &[get.as_bytes()]),
     ] {
         pair.try_all(name, || reset(after(address, words)));
-        // Once more, when what it said was read.
+        // The reset comes once more after the bytes were read.
         pair.try_all(name, || {
             let stream = after(address, words);
             sleep(Duration::from_millis(50));
@@ -186,7 +186,7 @@ fn an_origin_may_reset_its_connection_in_every_state() {
     pair.try_all("accept", || is_reset(&mut pair.connect(at_once)));
     pair.try_all("accept, with bytes for it under way", || {
         let mut stream = pair.connect(at_once);
-        // The kernel tells it once: to the write, if it knows by then.
+        // The kernel reports the reset once: to the write, if it knows by then.
         match stream.write_all(&[7; MIDDLE]) {
             Ok(()) => is_reset(&mut stream),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
@@ -194,7 +194,7 @@ fn an_origin_may_reset_its_connection_in_every_state() {
     });
     let part = origin(|mut stream| {
         stream.write_all(&[7; MIDDLE]).unwrap();
-        // When the other side has them: what was not read is gone with a reset.
+        // The reset waits until the other side has the bytes, because a reset discards unread bytes.
         sleep(Duration::from_millis(200));
         reset(stream);
     });
@@ -238,13 +238,14 @@ fn an_origin_may_reset_its_connection_in_every_state() {
     });
 }
 
-/// Somebody between a client and a server, who resets connections.
+/// A relay between a client and a server that resets connections.
 #[derive(Clone)]
 struct Middle {
     address: SocketAddr,
-    /// The next connections are reset after so many bytes: of the client, of the server.
+    /// The limits of the next connections: each is reset after this many bytes of the client or of the
+    /// server.
     limits: Arc<Mutex<Vec<[usize; 2]>>>,
-    /// Connections that began before this number of resets was reached are to be reset.
+    /// The number of resets of all connections. A connection that began at a lower number is reset.
     generation: Arc<AtomicUsize>,
     resets: Arc<AtomicUsize>,
 }
@@ -266,7 +267,7 @@ impl Middle {
         middle
     }
 
-    /// Passes bytes on until the connection ends or is to be reset.
+    /// Passes bytes on until the connection ends or must be reset.
     fn pass(&self, front: TcpStream, back: TcpStream, mut left: [usize; 2]) {
         let born = self.generation.load(Ordering::Relaxed);
         let mut buffer = vec![0; 64 * 1024];
@@ -298,7 +299,7 @@ impl Middle {
     }
 }
 
-/// A server with keys, and somebody before it.
+/// Starts a server with keys, and a relay before it.
 fn between(place: &Path) -> (Role, Middle) {
     let paired = own(place, &["proxy", "pair"]).output().unwrap();
     anabranch_net::testing::write_secret(&place.join("pair"), paired.stdout).unwrap();
@@ -308,7 +309,7 @@ fn between(place: &Path) -> (Role, Middle) {
     (server, middle)
 }
 
-/// A client that was paired, of the server at this address.
+/// Starts a paired client of the server at this address.
 fn paired(place: &Path, to: SocketAddr) -> Role {
     let (pair, to) = (place.join("pair"), to.to_string());
     let client = ["proxy", "client", "--pair-file", pair.to_str().unwrap(), "--server", &to, "--json"];
@@ -321,11 +322,12 @@ fn a_trunk_that_is_reset_during_its_handshake_is_tried_again() {
     let place = place.path();
     let (server, middle) = between(place);
     let echo = origin(echo);
-    // Before any byte, within the first flight of either side, and after it: of TLS, and of the trunk.
+    // The resets come before any byte, within the first flight of either side, and after it, both of TLS and
+    // of the trunk.
     let ups = [0, 1, 100, 250, 400].map(|bytes| [bytes, usize::MAX]);
     let downs = [1, 100, 300].map(|bytes| [usize::MAX, bytes]);
     for limits in ups.into_iter().chain(downs) {
-        // One for each of the trunks that are begun together, and one more.
+        // Three connections are reset: those of the two trunks that begin together, and one more.
         let before = middle.resets();
         middle.limits.lock().unwrap().extend([limits; 3]);
         let client = paired(place, middle.address);
@@ -369,14 +371,14 @@ fn trunks_that_are_reset_idle_or_under_load_leave_nothing_and_new_requests_work(
             let end = std::io::copy(&mut stream, &mut std::io::sink()).unwrap_err();
             assert_eq!(end.kind(), ErrorKind::ConnectionReset, "nobody takes a part for the whole");
         }
-        // What is said on a trunk of which nobody knows yet that it is gone would be lost with it.
+        // A request on a trunk whose reset is not known yet would be lost with it.
         wait_until(10, || downs() >= known + there);
         let clock = anabranch_net::Clock::start();
         assert!(echoes(&mut connect_to(socks, echo)));
         let took = clock.now().since(anabranch_algo::Time::ZERO);
         println!("busy: {is_busy}; the next request took {took:?}");
         assert!(took < anabranch_algo::Span::from_secs(2), "{took:?}");
-        // All trunks were reset, so there are the warm ones again and no more.
+        // All trunks were reset, so only the warm ones exist again.
         wait_until(20, || trunks(&client) == 2 && trunks(&server) == 2 && is_idle());
         let mut now = [0; 2];
         wait_until(20, || {

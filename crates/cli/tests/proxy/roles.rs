@@ -1,4 +1,5 @@
-//! A server and a client of `anabranch proxy` as a user starts them, and what tests ask of such processes.
+//! Starts a server and a client of `anabranch proxy` as a user does, and has functions for tests of such
+//! processes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,10 +14,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Longer than anything takes, also on a machine that is busy.
+/// Longer than any step takes, also on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// The command under test, whose state and sockets are in this directory.
+/// Returns the command under test, with its state and its sockets in this directory.
 pub(crate) fn own(place: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(crate::common::program());
     command.args(args).env("STATE_DIRECTORY", place).env("RUNTIME_DIRECTORY", place.join("run"));
@@ -24,7 +25,7 @@ pub(crate) fn own(place: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// The same command with so many descriptors at most.
+/// Returns the same command with this limit on its descriptors.
 pub(crate) fn limited(command: &Command, descriptors: u32) -> Command {
     let mut wrapped = Command::new("sh");
     wrapped.args(["-c", &format!("ulimit -n {descriptors} && exec \"$@\""), "sh"]);
@@ -35,7 +36,7 @@ pub(crate) fn limited(command: &Command, descriptors: u32) -> Command {
     wrapped
 }
 
-/// A role that runs, where it listens, and what it said.
+/// A running role, its addresses, and its output.
 pub(crate) struct Role {
     child: Child,
     listening: Vec<Value>,
@@ -43,7 +44,7 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    /// Starts a command of ours, which has `--json`, and waits until it listens at `count` addresses.
+    /// Starts a command of ours that has `--json`, and waits until it listens at `count` addresses.
     pub(crate) fn start(command: &mut Command, count: usize) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -72,39 +73,39 @@ impl Role {
         self.child.wait().unwrap();
     }
 
-    /// Its events of this kind since it began.
+    /// Returns the role's events of this kind since it began.
     pub(crate) fn said(&self, event: &str) -> Vec<Value> {
         self.said.lock().unwrap().iter().filter(|line| line["event"] == event).cloned().collect()
     }
 
-    /// How many of its notices contain this.
+    /// Returns how many of its notices contain this text.
     pub(crate) fn notices(&self, part: &str) -> usize {
         let has = |line: &&Value| line["text"].as_str().is_some_and(|text| text.contains(part));
         self.said("notice").iter().filter(has).count()
     }
 
-    /// Descriptors that are open.
+    /// Returns the number of open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    /// The time of processors that it has used.
+    /// Returns the processor time that the role has used.
     pub(crate) fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        // Behind the name, which may contain everything: proc_pid_stat(5).
+        // The fields follow the program's name, which may contain any character: proc_pid_stat(5).
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 10)
     }
 
-    /// Resident memory, bytes.
+    /// Returns the resident memory in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1_024
     }
 
-    /// What it says of itself.
+    /// Returns the status that the role reports.
     pub(crate) fn status(&self, place: &Path) -> Value {
         let said = own(place, &["proxy", "status", "--json"]).output().unwrap();
         let text = String::from_utf8(said.stdout).unwrap();
@@ -120,19 +121,19 @@ impl Drop for Role {
     }
 }
 
-/// A server that believes this host, and connects to it.
+/// Returns the command of a server that believes clients on this host and connects to it.
 pub(crate) fn server_command(place: &Path, more: &[&str]) -> Command {
     let args = ["proxy", "server", "--plain", "--from", "127.0.0.0/8", "--listen", "127.0.0.1:0", "--json"];
     own(place, &[&args[..], &["--allow", "127.0.0.1"], more].concat())
 }
 
-/// A client of the server at this address.
+/// Returns the command of a client of the server at this address.
 pub(crate) fn client_command(place: &Path, server: &str, more: &[&str]) -> Command {
     let args = ["proxy", "client", "--plain", "--server", server, "--socks", "127.0.0.1:0", "--json"];
     own(place, &[&args[..], more].concat())
 }
 
-/// Asks for a connection through SOCKS5 to a destination in SOCKS5's form, and returns what it says of it.
+/// Requests a connection by SOCKS5 to a destination in SOCKS5's form. Returns it with the reply code.
 pub(crate) fn ask(socks: &str, to: &[u8], port: u16) -> std::io::Result<(TcpStream, u8)> {
     let mut stream = TcpStream::connect(socks)?;
     stream.set_read_timeout(Some(LONG))?;
@@ -144,25 +145,25 @@ pub(crate) fn ask(socks: &str, to: &[u8], port: u16) -> std::io::Result<(TcpStre
     Ok((stream, reply[1]))
 }
 
-/// A connection through SOCKS5 to a destination in SOCKS5's form.
+/// Opens a connection by SOCKS5 to a destination in SOCKS5's form.
 pub(crate) fn connect(socks: &str, to: &[u8], port: u16) -> TcpStream {
     let (stream, code) = ask(socks, to, port).unwrap();
     assert_eq!(code, 0);
     stream
 }
 
-/// A connection through SOCKS5 to this address, of IPv4.
+/// Opens a connection by SOCKS5 to this IPv4 address.
 pub(crate) fn connect_to(socks: &str, to: SocketAddr) -> TcpStream {
     connect(socks, &v4(to), to.port())
 }
 
-/// An address of IPv4 in SOCKS5's form.
+/// Encodes an IPv4 address in SOCKS5's form.
 pub(crate) fn v4(address: SocketAddr) -> Vec<u8> {
     let SocketAddr::V4(v4) = address else { panic!("IPv4") };
     [&[1], &v4.ip().octets()[..]].concat()
 }
 
-/// An origin on loopback, with a thread for each connection.
+/// Starts an origin on loopback with a thread for each connection. Returns its address.
 pub(crate) fn origin(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -175,7 +176,7 @@ pub(crate) fn origin(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) 
     address
 }
 
-/// Says again what it hears.
+/// Sends back all bytes of a connection.
 pub(crate) fn echo(mut stream: TcpStream) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(n @ 1..) = stream.read(&mut buffer) {
@@ -185,13 +186,13 @@ pub(crate) fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Whether a connection echoes, within the time that a read of it may take.
+/// Whether a connection echoes within its read time-out.
 pub(crate) fn echoes(stream: &mut TcpStream) -> bool {
     let mut word = [0; 4];
     stream.write_all(b"word").is_ok() && stream.read_exact(&mut word).is_ok() && word == *b"word"
 }
 
-/// The connection is reset when it is dropped.
+/// Resets a connection.
 pub(crate) fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     drop(stream);

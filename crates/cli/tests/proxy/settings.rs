@@ -1,11 +1,11 @@
-//! The reference in docs/proxy.md is what the settings say of themselves. `UPDATE=1` writes it anew.
+//! Tests that the reference in docs/proxy.md is the settings' own description. `UPDATE=1` writes it again.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anabranch_proxy::config::{Change, Client, Server, Settings, Shape};
 
-/// The table of a role.
+/// Returns the table of a role's settings.
 fn table<S: Settings>() -> String {
     let mut text = String::from("| key | value | default | at once | |\n| --- | --- | --- | --- | --- |\n");
     for key in S::KEYS {

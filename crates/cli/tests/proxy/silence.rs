@@ -1,4 +1,5 @@
-//! Who never answers behind `anabranch proxy`: its programs are told in time, and others are not affected.
+//! Tests of hosts behind `anabranch proxy` that never answer: programs are told in time, and others are not
+//! affected.
 #![cfg(target_os = "linux")]
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -12,16 +13,16 @@ use crate::roles::{Role, ask, client_command, connect_to, echo, echoes, origin, 
 use anabranch_algo::{Span, Time};
 use anabranch_net::{Clock, Namespace};
 
-/// Time-outs of the servers here.
+/// The time-outs of the servers in these tests.
 const TIMEOUT: Span = Span::from_secs(1);
-/// Another connection waits for an answer no longer than this.
+/// The longest time that another connection may wait for an answer.
 const PROMPT: Span = Span::from_millis(500);
 
 fn span(clock: Clock) -> Span {
     clock.now().since(Time::ZERO)
 }
 
-/// A connection that echoes all the time, until it is told to end; then the longest time that this took.
+/// A connection that echoes all the time until it is ended. Its thread returns the longest time of an echo.
 struct Other {
     end: std::sync::mpsc::Sender<()>,
     thread: thread::JoinHandle<Span>,
@@ -50,7 +51,7 @@ impl Other {
     }
 }
 
-/// How long it takes until this connection is reset.
+/// Waits until the connection is reset. Returns how long that took.
 fn reset_after(stream: &mut TcpStream) -> Span {
     let clock = Clock::start();
     let end = stream.read(&mut [0; 64]).unwrap_err();
@@ -59,7 +60,7 @@ fn reset_after(stream: &mut TcpStream) -> Span {
 }
 
 fn is_in_time(took: Span) {
-    // Time-outs are looked at every so often.
+    // Time-outs are checked at intervals, so the end may be later.
     assert!((TIMEOUT.over(2)..TIMEOUT.times(3)).contains(&took), "{took:?}");
 }
 
@@ -73,13 +74,13 @@ fn an_origin_that_takes_a_connection_and_says_nothing_is_given_up_after_the_idle
         Role::start(&mut client_command(place, server.address("trunks"), &["--http", "127.0.0.1:0"]), 2);
     let socks = client.address("socks");
     let other = Other::start(connect_to(socks, origin(echo)));
-    // Its queue takes the connection, and nobody reads from it.
+    // The kernel's queue takes the connection, and no program reads from it.
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = deaf.local_addr().unwrap();
     let mut stream = connect_to(socks, to);
     stream.write_all(b"is anybody there?").unwrap();
     is_in_time(reset_after(&mut stream));
-    // Whoever asks in HTTP is answered.
+    // A program that speaks HTTP gets an answer.
     let clock = Clock::start();
     let mut stream = TcpStream::connect(client.address("http")).unwrap();
     write!(stream, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
@@ -91,7 +92,7 @@ fn an_origin_that_takes_a_connection_and_says_nothing_is_given_up_after_the_idle
     nothing_is_left(place, &[&server, &client]);
 }
 
-/// Only connections that still go on are there.
+/// Waits until no connections are open any more.
 fn nothing_is_left(place: &Path, roles: &[&Role]) {
     crate::common::wait_until(10, || roles.iter().all(|role| role.status(place)["open_connections"] == 0));
 }
@@ -125,12 +126,12 @@ fn a_host_that_drops_what_is_sent_to_it_is_given_up_after_the_connect_time() {
     let _few = anabranch_net::testing::among_few();
     let Some(net) = Net::new("proxy-hole", &["here", "hole"]) else { return };
     net.link(1_500, [("here", "out", &["203.0.114.1/24"]), ("hole", "in", &[])]);
-    // What is sent to nobody's hardware address is gone, and no router says so.
+    // Packets to a hardware address that no host has are lost, and no router reports that.
     net.ip("here", "neigh add 203.0.114.9 lladdr 02:00:00:00:00:09 dev out nud permanent");
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let start = |command: std::process::Command, count| {
-        // `ip netns exec` becomes the program.
+        // `ip netns exec` becomes the program, so its process id is that of the role.
         Role::start(&mut net.inside("here", &command), count)
     };
     let server = start(server_command(place, &["--connect-timeout", "1s"]), 1);

@@ -1,4 +1,5 @@
-//! `anabranch proxy status` and the page of `--status`, of a server and a client as a user starts them.
+//! Tests of `anabranch proxy status` and of the page of `--status`, with a server and a client as a user
+//! starts them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,10 +13,10 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The name of a destination that means harm to whoever prints it.
+/// The name of a destination that could harm a terminal or a page that shows it.
 const HOSTILE: &str = "<b>\"x'&{}<img>";
 
-/// A directory for the state and the sockets of all that run in a test.
+/// Makes a directory for the state and the sockets of all programs of a test.
 fn place() -> TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -32,7 +33,7 @@ fn client(place: &Path, server: &Role, more: &[&str], count: usize) -> Role {
     Role::start(&mut client_command(place, server.address("trunks"), more), count)
 }
 
-/// An origin that says something and waits.
+/// Starts an origin that sends some bytes and waits.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -91,7 +92,7 @@ fn status_finds_what_runs_and_says_so_if_nothing_does() {
         assert!(shown.contains(part), "{part} in {shown}");
     }
 
-    // One that was killed leaves its socket, and nobody is misled by it.
+    // A killed role leaves its socket, which `status` ignores.
     client.signal(Signal::SIGKILL);
     let shown = text(&status(place, &[]).stdout);
     assert!(!shown.contains("client to ") && shown.contains("server, process"), "{shown}");
@@ -104,7 +105,7 @@ fn a_hostile_destination_is_harmless_on_a_terminal_and_exact_in_json() {
     let place = place.path();
     let server = server(place, &[], 1);
     let client = client(place, &server, &[], 1);
-    // No resolver knows it; the client shows it while the server asks, and then why it failed.
+    // No resolver knows the name. The client shows it while the server looks it up, and then the error.
     let to = [&[3, u8::try_from(HOSTILE.len()).unwrap()], HOSTILE.as_bytes()].concat();
     let mut stream = connect(client.address("socks"), &to, 80);
     let _ = stream.read(&mut [0]);
@@ -117,7 +118,7 @@ fn a_hostile_destination_is_harmless_on_a_terminal_and_exact_in_json() {
     assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
 }
 
-/// What is answered at the page: its status and body.
+/// Returns the status and the body of the page's answer.
 fn get(address: &str, path: &str, token: Option<&str>) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();

@@ -1,5 +1,5 @@
-//! Programs that know nothing of a proxy: `anabranch proxy client --transparent` between two hosts that two
-//! emulated links join. Needs root, `/dev/net/tun` and nft; says so and passes without.
+//! Tests with programs that know no proxy: `anabranch proxy client --transparent` between two hosts that are
+//! joined by two emulated links. They need root, `/dev/net/tun` and nft; without these, they say so and pass.
 #![cfg(target_os = "linux")]
 
 use std::process::{Command, Stdio};
@@ -8,10 +8,11 @@ use crate::bed::{BYTES, Bed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// An address like any in the Internet, in the namespace of the test alone.
+/// A public address that exists only in the namespaces of the test.
 const ORIGIN: &str = "203.0.114.1";
 
-/// Hosts with an origin that programs reach by its address; none where that cannot be.
+/// Brings up hosts with an origin that programs reach by its address. Returns `None` where that is not
+/// possible.
 fn bed(name: &str) -> Option<Bed> {
     if Command::new("nft").arg("--version").output().is_err() {
         anabranch_net::testing::skip("transparent redirection: nft (nftables) is not installed");
@@ -26,7 +27,7 @@ fn bed(name: &str) -> Option<Bed> {
     Some(bed)
 }
 
-/// Whether the rules are there.
+/// Whether the rules are set.
 fn has_rules(bed: &Bed) -> bool {
     bed.says("tx", &["nft", "list", "tables"]).contains(anabranch_proxy::redirect::TABLE)
 }
@@ -41,12 +42,12 @@ fn a_program_that_knows_of_no_proxy_takes_both_links() {
     let got = ["curl", "-sS", "--max-time", "60", "-o", "got", &bed.origin];
     assert!(bed.on("tx", &got).status().expect("it runs").success());
     assert!(bed.is_here());
-    // What refuses there refuses here.
+    // A connection that the origin refuses is reset for the program.
     let refused = format!("http://{ORIGIN}:9/");
     let refused = bed.on("tx", &["curl", "-sS", "--max-time", "20", &refused]).output().expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("reset"), "{said}");
-    // Whoever speaks to the listener itself is not answered, and nothing turns in circles.
+    // A program that connects to the listener itself gets no answer, and there is no endless loop.
     let own = ["curl", "-sS", "--max-time", "20", "http://127.0.0.1:1081/"];
     assert!(!bed.on("tx", &own).output().expect("it runs").status.success());
     let carried = bed.carried();
@@ -66,7 +67,7 @@ fn rules_end_with_the_client_and_those_of_a_killed_one_with_the_next() {
         client.wait().expect("it ends");
         assert_eq!(has_rules(&bed), signal == Signal::SIGKILL, "{signal}");
         if signal == Signal::SIGKILL {
-            // The next client names them, whatever its options are.
+            // The next client reports the rules, whatever its options are.
             let client = bed.client_command(&[]).stdout(Stdio::piped()).spawn().expect("it runs");
             std::thread::sleep(std::time::Duration::from_secs(2));
             kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it lives");
@@ -75,7 +76,7 @@ fn rules_end_with_the_client_and_those_of_a_killed_one_with_the_next() {
             assert!(said.contains("nft delete table inet anabranch_proxy"), "{said}");
         }
     }
-    // However soon it ends: they may be being set just then.
+    // The rules are removed even if the client ends while it sets them.
     for millis in 0..12 {
         bed.client(&TRANSPARENT);
         std::thread::sleep(std::time::Duration::from_millis(millis * 3));
@@ -84,7 +85,7 @@ fn rules_end_with_the_client_and_those_of_a_killed_one_with_the_next() {
         client.wait().expect("it ends");
         assert!(!has_rules(&bed), "ended after {} ms", millis * 3);
     }
-    // What is printed can be set.
+    // The printed rules can be set.
     let printed = bed.own(&["proxy", "rules", "--transparent", "[::1]:1081", "--server", "192.0.2.7"]);
     let printed = { printed }.output().expect("it runs");
     assert!(printed.status.success(), "{printed:?}");

@@ -1,6 +1,6 @@
-//! The proxy's units of `contrib/` under a systemd of their own, in namespaces: they start, do their work as
-//! users without rights, take a reload, come back after a kill, and leave nothing. Needs root, systemd and
-//! overlayfs; says so and passes without.
+//! Test of the proxy's units of `contrib/` under their own systemd in namespaces: they start, work as users
+//! without privileges, reload, come back after a kill, and leave nothing. It needs root, systemd and
+//! overlayfs; without these, it says so and passes.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -11,8 +11,8 @@ use nix::unistd::geteuid;
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// Makes a root from that of this host, in which nothing but our units is started, and begins systemd there.
-/// Arguments: a directory, `contrib`, the program.
+/// Makes a root from that of this host in which only our units are started, and starts systemd there. Its
+/// arguments are a directory, `contrib` and the program.
 const BOOT: &str = r#"
 set -e
 cd "$1"
@@ -70,7 +70,7 @@ exec env -i container=oci PATH="$PATH" chroot $R /lib/systemd/systemd --system -
     --show-status=false
 "#;
 
-/// What is done there. Each line that it says is a fact and what is known of it.
+/// The commands that run there. Each line of their output is a fact and its value.
 const INSIDE: &str = r#"
 in_client="ip netns exec cl"
 says() { echo "$1: $(eval "$2" 2>&1 | tr '\n' ' ')"; }
@@ -122,7 +122,7 @@ says tables "$in_client nft list tables 2> /dev/null"
 says failed 'systemctl is-failed anabranch-proxy-server anabranch-proxy-client'
 "#;
 
-/// A group of processes for systemd, so that it does not see those of this host.
+/// A control group for systemd, so that it does not see the processes of this host.
 struct Group(PathBuf);
 
 impl Group {

@@ -1,16 +1,16 @@
-//! The load of `bench/forwarders.py`: packets that go through a forwarder, in a closed loop.
+//! Generates the load of `bench/forwarders.py`: packets that go through a forwarder, in a closed loop.
 //!
-//! * `forwarder_load relay LISTEN OUT TO` is a bare relay: what comes to LISTEN goes on to TO from OUT, as it
-//!   came.
+//! * `forwarder_load relay LISTEN OUT TO` is a bare relay: it sends the packets that come to LISTEN unchanged
+//! from OUT to TO.
 //! * `forwarder_load forward DOMAIN` forwards at the node `r` of a domain, as `anabranch forward` does.
 //! * `forwarder_load frames DOMAIN HOP TRAIN BYTES WINDOW SECONDS` sends frames from the host `a` of a domain
-//!   to its host `b`, TRAIN in a call (UDP GSO), by way of HOP: the address of a forwarder or a relay.
+//! to its host `b`, TRAIN in a call (UDP GSO), by way of HOP: the address of a forwarder or a relay.
 //! * `forwarder_load ndn HOP LISTEN BYTES WINDOW SECONDS` sends Interests of NDN (packet format 0.3) to the
-//!   forwarder at HOP, which has a route for /anabranch to LISTEN, and answers them there with Data.
+//! forwarder at HOP, which has a route for /anabranch to LISTEN, and answers them there with Data.
 //!
-//! BYTES are those of a frame or of a Data packet; WINDOW packets are under way at most. It says `begins`
-//! when what counts begins, and at the end `ends PACKETS LOST`: those that came to the other end, and those
-//! that did not.
+//! BYTES is the size of a frame or of a Data packet; at most WINDOW packets are in flight. The program prints
+//! `begins` when the measurement begins, and at its end `ends PACKETS LOST`: the numbers of packets that
+//! arrived and that did not.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -24,11 +24,11 @@ use anabranch_network::{self as network, Place};
 use anabranch_overlay::frame;
 use anabranch_topology::plan::Policy;
 
-/// Before what counts.
+/// The time before the measurement.
 const WARM_UP: Span = Span::from_secs(1);
-/// What has not come for so long while nothing else came is lost.
+/// The time without any arrival after which the packets in flight count as lost.
 const LOST_AFTER: Span = Span::from_millis(50);
-/// The port of the sink.
+/// The UDP port of the sink.
 const SINK_PORT: u16 = 9_000;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -67,7 +67,7 @@ fn forward(file: &str) -> Result<()> {
     Ok(())
 }
 
-/// Datagrams of so many bytes. What the system does not take is lost.
+/// Sends datagrams of `stride` bytes. Those that the system does not take are lost.
 fn send(udp: &Udp, to: SocketAddr, bytes: &[u8], stride: usize) {
     for some in bytes.chunks(udp.max_segments(stride) * stride.max(1)) {
         let segment = (some.len() > stride).then_some(stride);
@@ -75,15 +75,16 @@ fn send(udp: &Udp, to: SocketAddr, bytes: &[u8], stride: usize) {
     }
 }
 
-/// Packets under way in a closed loop.
+/// A closed loop with a fixed number of packets in flight.
 struct Loop {
     window: usize,
     seconds: u64,
 }
 
 impl Loop {
-    /// Lets `send` send so many packets more, and say how many it did; `receive` tells how many came to the
-    /// end of their way by what came at one of the sockets.
+    /// Runs the loop. `send` sends at most the given number of packets and returns how many it sent.
+    /// `receive` gets the index of a socket and the packets that came there, and returns how many packets
+    /// have completed their way.
     fn run(
         &self,
         sockets: &[&Udp],
@@ -116,7 +117,7 @@ impl Loop {
                 (lost, under_way, heard) = (lost + under_way, 0, clock.now());
             }
             arrived += came;
-            // One that was given up may come all the same.
+            // A packet that was counted as lost may still arrive.
             under_way -= came.min(under_way);
         }
         println!("ends {arrived} {lost}");
@@ -147,7 +148,7 @@ fn frames(file: &str, hop: SocketAddr, numbers: [usize; 4]) -> Result<()> {
     flow.run(&[&sink], sent, |_, received| received.datagrams().len())
 }
 
-/// Types of NDN's packet format 0.3 and of NDNLPv2.
+/// The types of NDN's packet format 0.3 and of NDNLPv2.
 mod tlv {
     pub(super) const INTEREST: u8 = 0x05;
     pub(super) const DATA: u8 = 0x06;
@@ -175,15 +176,15 @@ mod tlv {
         block
     }
 
-    /// A block, as a view of its bytes.
+    /// A block as a view of its bytes.
     pub(super) struct Block<'a> {
-        /// Types of several bytes are none of those that are looked for.
+        /// The type. Types of several bytes are none of those that are looked for.
         pub(super) kind: u64,
         pub(super) value: &'a [u8],
         pub(super) whole: &'a [u8],
     }
 
-    /// The first block, and what follows it.
+    /// Returns the first block, and the bytes after it.
     pub(super) fn first(bytes: &[u8]) -> Option<(Block<'_>, &[u8])> {
         let (kind, rest) = number(bytes)?;
         let (length, rest) = number(rest)?;
@@ -203,7 +204,7 @@ mod tlv {
         Some((number.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)), rest))
     }
 
-    /// The block of this type within a value.
+    /// Returns the block of this type within a value.
     pub(super) fn find(mut value: &[u8], wanted: u8) -> Option<Block<'_>> {
         while let Some((block, after)) = first(value) {
             if block.kind == u64::from(wanted) {
@@ -215,7 +216,7 @@ mod tlv {
     }
 }
 
-/// Interest `number`: each has the same size.
+/// Makes Interest `number`. All of them have the same size.
 fn interest(number: u64) -> Vec<u8> {
     let component = |bytes: &[u8]| tlv::block(tlv::GENERIC, bytes);
     let name = [component(b"anabranch"), component(b"bench"), component(&number.to_be_bytes())].concat();
@@ -223,7 +224,7 @@ fn interest(number: u64) -> Vec<u8> {
     tlv::block(tlv::INTEREST, &[tlv::block(tlv::NAME, &name), nonce].concat())
 }
 
-/// What a packet of NDN has inside: its token, its type and its value.
+/// Returns the token, the type and the value of a packet of NDN.
 fn unwrap(packet: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     let (block, _) = tlv::first(packet)?;
     if block.kind != u64::from(tlv::LP_PACKET) {
@@ -234,11 +235,11 @@ fn unwrap(packet: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     Some((token, u8::try_from(inner.kind).ok()?, inner.value))
 }
 
-/// The Data that answers an Interest, with its token, the Data itself of this size.
+/// Makes the Data of `bytes` bytes that answers an Interest, with the Interest's token.
 fn data(token: &[u8], name: &[u8], bytes: usize) -> Vec<u8> {
     let signature_type = tlv::block(tlv::SIGNATURE_TYPE, &[0]);
     let info = tlv::block(tlv::SIGNATURE_INFO, &signature_type);
-    // Nobody on the way looks at it.
+    // No node on the way checks the signature.
     let signature = tlv::block(tlv::SIGNATURE_VALUE, &[0; 32]);
     let of = |content: usize| {
         let content = tlv::block(tlv::CONTENT, &vec![7; content]);
@@ -257,7 +258,7 @@ fn ndn(hop: SocketAddr, listen: SocketAddr, numbers: [usize; 3]) -> Result<()> {
     let producer = Udp::listen(listen)?;
     let size = interest(0).len();
     let mut next = 1;
-    // The forwarder makes a face of its own for who speaks first, and drops what comes meanwhile.
+    // The forwarder makes a face when a host first sends, and drops packets in the meantime.
     send(&consumer, hop, &interest(0), size);
     Clock::start().sleep_until(Time::ZERO + Span::from_millis(500));
     let flow = Loop { window, seconds: seconds as u64 };

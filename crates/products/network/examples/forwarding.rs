@@ -1,13 +1,13 @@
-//! What a forwarder costs, with open and with keyed identifiers, and where packets have a class's mark:
-//! packets a second of one core, beside a bare relay that looks at nothing.
+//! Measures the cost of a forwarder with open and with keyed identifiers, and with marked packets: packets
+//! per second of one core, compared with a bare relay.
 //!
 //! ```text
 //! cargo run --release -p anabranch-network --example forwarding
 //! ```
 //!
-//! A sender floods frames over loopback, one by one or in trains that the kernel cuts (UDP GSO); what is in
-//! the middle sends them on to a sink. Counted is what the one in the middle sent, by the CPU time of its
-//! thread. The relay reads and sends the same trains, and changes nothing.
+//! A sender floods frames over loopback, single or in trains that the kernel splits (UDP GSO). The forwarder
+//! or the relay sends them on to a sink. The result is the number of packets that it sent, divided by the CPU
+//! time of its thread. The relay reads and sends the same trains unchanged.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -45,7 +45,7 @@ between = ["r", "b"]
 addresses = ["127.91.200.3", "127.91.200.4"]
 "#;
 
-/// Bytes of a frame: an mmTP packet of cut 12 with its header.
+/// The bytes of a frame: an mmTP packet of cut 12 with its header.
 const FRAME: usize = 1_424;
 const SINK_PORT: u16 = 9_000;
 const RELAY_PORT: u16 = 7_799;
@@ -55,12 +55,12 @@ fn ip(host: u8) -> IpAddr {
     IpAddr::from([127, 91, 200, host])
 }
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock").into()
 }
 
-/// Floods `to` with trains of frames for a while.
+/// Floods `to` with trains of frames for [`SECONDS`].
 fn flood(frame: &[u8], train: usize, to: SocketAddr) {
     let udp = Udp::listen(SocketAddr::new(ip(1), 40_000)).expect("a socket");
     let bytes = frame.repeat(train);
@@ -72,7 +72,7 @@ fn flood(frame: &[u8], train: usize, to: SocketAddr) {
     }
 }
 
-/// Is set when the time is over.
+/// Returns a flag that is set after [`SECONDS`].
 fn cpu_end() -> Arc<AtomicBool> {
     let end = Arc::new(AtomicBool::new(false));
     let its = Arc::clone(&end);
@@ -83,7 +83,7 @@ fn cpu_end() -> Arc<AtomicBool> {
     end
 }
 
-/// Takes what comes until `end`.
+/// Starts a thread that receives and discards datagrams until `end` is set.
 fn sink(end: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let (end, udp) = (Arc::clone(end), Udp::listen(SocketAddr::new(ip(4), SINK_PORT)).expect("a socket"));
     thread::spawn(move || {
@@ -96,7 +96,7 @@ fn sink(end: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     })
 }
 
-/// Packets a second of CPU time through the forwarder.
+/// Measures packets per second of CPU time through the forwarder.
 fn forwarder(place: &Place, frame: &[u8], train: usize) -> f64 {
     let (stop, end) = (Stop::new().expect("a stop"), Arc::new(AtomicBool::new(false)));
     let (place, its) = (place.clone(), stop.clone());
@@ -123,7 +123,7 @@ fn forwarder(place: &Place, frame: &[u8], train: usize) -> f64 {
     rate
 }
 
-/// The same through a relay.
+/// Measures packets per second of CPU time through a bare relay.
 fn relay(frame: &[u8], train: usize) -> f64 {
     let end = Arc::new(AtomicBool::new(false));
     let its = Arc::clone(&end);
@@ -156,8 +156,8 @@ fn relay(frame: &[u8], train: usize) -> f64 {
     count.load(Ordering::Relaxed) as f64 / cpu.as_secs_f64()
 }
 
-/// The forwarder of the domain, with open identifiers or with keyed ones, and a frame that goes through it,
-/// perhaps with a mark.
+/// Makes the forwarder of the domain, with open or keyed identifiers, and a frame that goes through it,
+/// marked with `mark`.
 fn forwarder_and_frame(dir: &Path, keyed: bool, mark: u8) -> (Place, Vec<u8>) {
     let (file, key_file) = (dir.join("bench.toml"), dir.join("r.key"));
     let kind = if keyed { "identifiers = \"keyed\"" } else { "" };
@@ -193,7 +193,8 @@ fn main() {
     println!();
     let rows = [("one by one", 1), ("in trains of 4", 4), ("in trains of 16", 16), ("in trains of 44", 44)];
     for (name, train) in rows {
-        // One after the other, three times: what else the machine does strikes both.
+        // Relay and forwarder run one after the other, three times, so that other load on the machine affects
+        // both.
         let (mut best_relay, mut best) = (0.0_f64, [0.0_f64; 3]);
         for _ in 0..3 {
             best_relay = best_relay.max(relay(&kinds[0].1, train));

@@ -1,15 +1,16 @@
-//! What a rendezvous does and takes: publications and lookups a second, memory, disk, and its next start.
+//! Measures a rendezvous: publications and lookups per second, memory, disk, and its next start.
 //!
 //! ```text
 //! cargo run --release -p anabranch-network --example rendezvous -- [PUBLICATIONS [DIRECTORY [SERVER]]]
 //! ```
 //!
-//! A million signed publications, each of its own name and content, go through the machine alone, and then as
-//! UDP over loopback through the service with a state in DIRECTORY (the one for temporary files), which is
-//! ended, started again, and asked for each of them. The rates are those of a core: they are divided by the
-//! CPU time of the thread that does the work. With SERVER (`redis+unix:///tmp/s`), an empty Redis or Valkey,
-//! the same with a state that may be shared; there the CPU time is that of all threads of this process, less
-//! that of the thread that asks, and that of the server beside it.
+//! A million signed publications, each with its own name and content, go through the machine alone. Then they
+//! go as UDP over loopback through the service with a state in DIRECTORY (by default that for temporary
+//! files). The service is ended, started again, and asked for each publication. The rates are those of one
+//! core: they are divided by the CPU time of the thread that does the work. With SERVER
+//! (`redis+unix:///tmp/s`), an empty Redis or Valkey, the measurement is repeated with a shared state. Its
+//! CPU time is that of all threads of this process without the asking thread, and that of the server is
+//! printed beside it.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -34,21 +35,21 @@ use anabranch_overlay::publication::{Publication, ScopeKey, SignedPublication};
 use anabranch_overlay::rendezvous::Rendezvous;
 use nix::time::{ClockId, clock_gettime};
 
-/// Questions that wait for their answer at a time.
+/// The most questions that wait for their answer at a time.
 const WINDOW: usize = 1_024;
-/// How often answers are looked for while there are none,
+/// The pause between two looks for answers while there are none,
 const LOOK_EVERY: Duration = Duration::from_micros(100);
-/// and how often in vain before they are asked again.
+/// and the number of vain looks after which the questions are repeated.
 const SILENCES: u32 = 20_000;
-/// How long a publication is good: longer than this runs.
+/// The lease of a publication in seconds, which is longer than the measurement runs.
 const LEASE_S: u32 = 12 * 3_600;
 
-/// A domain, and what its host `a` says in it. This is the forwarder, too.
+/// A domain, and the messages that its host `a` sends through the forwarder, which this program plays too.
 struct Bench {
     dir: tempfile::TempDir,
     place: Place,
     key: ScopeKey,
-    /// What the forwarder puts before a message of `a`.
+    /// The header that the forwarder puts before a message of `a`.
     header: Vec<u8>,
     peer: Peer,
     issued: Time,
@@ -116,7 +117,7 @@ impl Bench {
         Message { call: u64::from(number), body: Body::Lookup(Wanted::Content(Self::content(number))) }
     }
 
-    /// A message as the forwarder hands it over.
+    /// Returns a message as the forwarder passes it on.
     fn frame(&self, message: &[u8]) -> Vec<u8> {
         [&self.header, message].concat()
     }
@@ -128,7 +129,7 @@ fn now() -> Time {
     Time::from_nanos(since.as_nanos() as u64)
 }
 
-/// Messages, one behind the other.
+/// Messages, one after the other.
 #[derive(Default)]
 struct Messages {
     bytes: Vec<u8>,
@@ -151,19 +152,19 @@ impl Messages {
     }
 }
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock").into()
 }
 
-/// Bytes of memory that this process has.
+/// Returns the bytes of memory that this process uses.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("a file");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
     pages * 4_096
 }
 
-/// A row of the result.
+/// Prints a row of the result.
 fn row(what: &str, value: f64, unit: &str) {
     println!("{what:<62} {value:>12.0} {unit}");
     std::io::stdout().flush().expect("standard output");
@@ -173,13 +174,13 @@ fn rate(what: &str, count: usize, spent: Duration) {
     row(what, count as f64 / spent.as_secs_f64(), "/s");
 }
 
-/// An order in which each of `count` comes once and none follows its neighbour.
+/// Returns an order that has each of `count` numbers once, and no neighbours next to each other.
 fn shuffled(count: usize) -> impl Iterator<Item = usize> {
-    // A prime that divides no count which anybody types.
+    // This prime divides no count that users are likely to choose.
     (0..count).map(move |number| number * 7_368_787 % count)
 }
 
-/// Hands messages to a machine; how many of the answers are `good`.
+/// Passes messages to a machine. Returns how many of its answers are `good`.
 fn feed(
     machine: &mut Rendezvous,
     peer: &Peer,
@@ -237,12 +238,12 @@ fn machine_alone(bench: &Bench, publications: &Messages, names: &Messages, conte
 struct Running {
     stop: Stop,
     thread: JoinHandle<RendezvousStats>,
-    /// The CPU time of its thread, whenever it tells something.
+    /// The CPU time of the thread, sent with each of its events.
     spent: Receiver<Duration>,
 }
 
 impl Running {
-    /// Starts it, and waits until it answers; how long that took.
+    /// Starts the service and waits until it answers. Also returns how long that took.
     fn start(bench: &Bench, state: Option<StateAt>) -> (Self, Span) {
         let stop = Stop::new().expect("a stop");
         let (its, place) = (stop.clone(), bench.place.clone());
@@ -263,7 +264,7 @@ impl Running {
         (Self { stop, thread, spent }, took)
     }
 
-    /// The CPU time of its thread, as of now or a little later.
+    /// Returns the CPU time of the thread, now or a little later.
     fn cpu(&self) -> Duration {
         while self.spent.try_recv().is_ok() {}
         self.spent.recv().expect("it tells every second")
@@ -275,7 +276,7 @@ impl Running {
     }
 }
 
-/// Asks all of them over loopback; how many of the answers are `good`.
+/// Sends the messages over loopback. Returns how many of the answers are `good`.
 fn ask(bench: &Bench, messages: &Messages, count: usize, good: impl Fn(&Body) -> bool) -> usize {
     let udp = Udp::listen(bench.peer.address).expect("a socket");
     let to = SocketAddr::from(([127, 93, 1, 4], bench.place.domain().rendezvous.port));
@@ -301,7 +302,7 @@ fn ask(bench: &Bench, messages: &Messages, count: usize, good: impl Fn(&Body) ->
             for datagram in received.datagrams() {
                 let Ok(Frame::Routed(routed)) = frame::parse(datagram) else { panic!("a frame") };
                 let message = Message::parse(routed.payload).expect("a message");
-                // One that was asked twice is answered twice.
+                // A question that was repeated may get two answers; only the first counts.
                 let is_first = waiting.remove(&message.call);
                 answered += usize::from(is_first && good(&message.body));
             }
@@ -312,14 +313,14 @@ fn ask(bench: &Bench, messages: &Messages, count: usize, good: impl Fn(&Body) ->
             std::thread::sleep(LOOK_EVERY);
         }
         if silent == SILENCES {
-            // Lost somewhere.
+            // Some packets were lost, so their questions are repeated.
             waiting.iter().for_each(|place| send(*place as usize));
             silent = 0;
         }
     }
 }
 
-/// Asks all, and says how fast that went by the clock and by the CPU time of the service.
+/// Sends the messages, and prints their rates by the clock and by the CPU time of the service.
 fn timed(
     bench: &Bench,
     running: &Running,
@@ -338,7 +339,7 @@ fn timed(
     rate("  by the clock", count, Duration::from_nanos(took.as_nanos()));
 }
 
-/// The CPU time of a server so far.
+/// Returns the CPU time of a server so far.
 fn cpu_of(server: &str) -> Duration {
     let client = redis::Client::open(server).expect("an address");
     let mut connection = client.get_connection().expect("connected");
@@ -350,12 +351,12 @@ fn cpu_of(server: &str) -> Duration {
     Duration::from_secs_f64(seconds("used_cpu_user") + seconds("used_cpu_sys"))
 }
 
-/// The CPU time of all threads.
+/// Returns the CPU time of all threads of this process.
 fn cpu_of_process() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a clock").into()
 }
 
-/// All of it with what is known in a server.
+/// Runs all measurements with a state in a server.
 fn shared(bench: &Bench, server: &str, publications: &Messages, names: &Messages, contents: &Messages) {
     let count = publications.ends.len();
     let state = || Some(StateAt::parse(server.as_ref()).expect("an address"));
@@ -378,7 +379,7 @@ fn shared(bench: &Bench, server: &str, publications: &Messages, names: &Messages
     }
     let stats = running.end().shared_state.expect("a server");
     row("  queries a round trip", 4.0 * count as f64 / stats.round_trips as f64, "");
-    // A new start has nothing in mind: each signature is checked once more.
+    // A new start has no signatures in memory, so each is checked once more.
     let (running, took) = Running::start(bench, state());
     row("started again, until it answers", took.as_nanos() as f64 / 1e6, "ms");
     let (process, own) = (cpu_of_process(), cpu());

@@ -1,15 +1,15 @@
-//! What members that serve others tell.
+//! The events of the members that serve others.
 
 use std::net::SocketAddr;
 
-/// What a member that serves others tells; `S` is what it counts.
+/// An event of a member that serves others; `S` are its statistics.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ServiceEvent<S> {
-    /// It listens at these addresses, and works.
+    /// The member works and listens at these addresses.
     Listening(Vec<SocketAddr>),
-    /// Something that a person should know.
+    /// A message for people.
     Notice(String),
-    /// What it has done so far; once a second.
+    /// The statistics so far, once a second.
     Stats(Box<S>),
 }

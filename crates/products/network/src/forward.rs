@@ -1,4 +1,4 @@
-//! A forwarder at work.
+//! Runs a forwarder.
 
 use std::collections::BTreeMap;
 
@@ -18,64 +18,64 @@ use anabranch::secret;
 use anabranch::text::seconds;
 use anabranch::{Control, Error, Result, Stop};
 
-/// What a forwarder has done.
+/// The statistics of a forwarder.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ForwardStats {
-    /// Seconds since it was started.
+    /// The time since the start, in seconds.
     pub elapsed_s: f64,
-    /// Frames sent on, once for each line that they went over.
+    /// The number of frames sent on, counted once for each line that they took.
     pub forwarded: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub forwarded_bytes: u64,
-    /// Frames that the system had no room for.
+    /// The number of frames that the system did not take.
     pub unsent: u64,
-    /// Frames that went nowhere, by reason.
+    /// The number of dropped frames, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Its packet cache, if it has one.
+    /// The statistics of the packet cache, if there is one.
     pub cache: Option<CacheStats>,
-    /// Its lines.
+    /// The statistics of each line.
     pub lines: Vec<LineStats>,
 }
 
-/// How a line does.
+/// The statistics of a line.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LineStats {
-    /// The node at the other end.
+    /// The name of the node at the other end.
     pub to: String,
-    /// This node's address on it.
+    /// This node's address on the line.
     pub address: String,
-    /// Whether that answers; `None` for hosts, which are not asked.
+    /// Whether the other end answers; `None` for hosts, which are not probed.
     pub up: Option<bool>,
-    /// The measured delay in one direction, milliseconds.
+    /// The measured delay in one direction, in milliseconds.
     pub delay_ms: Option<f64>,
-    /// Frames sent over it.
+    /// The number of frames sent over the line.
     pub frames: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub bytes: u64,
 }
 
-/// What a forwarder's cache has done.
+/// The statistics of a forwarder's packet cache.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Bytes that it holds.
+    /// The number of bytes that the cache holds.
     pub stored_bytes: usize,
-    /// Packets that it might have answered with.
+    /// The number of packets for which the cache was searched.
     pub asked: u64,
-    /// Those of them that it had.
+    /// How many of `asked` the cache had.
     pub hits: u64,
-    /// Bytes that it sent.
+    /// The number of bytes sent from the cache.
     pub hit_bytes: u64,
 }
 
-/// Forwards at a node of a domain, perhaps with a packet cache of so many bytes, until `stop` is stopped or
-/// `listener` answers [`Control::Stop`].
+/// Runs a forwarder at a node of a domain, until `stop` is stopped or `listener` answers [`Control::Stop`].
+/// With `cache`, it has a packet cache with this policy and number of bytes.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the node is a host,
-/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the node is a host, or if the key is missing or
+/// wrong; [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
 pub fn forward(
     place: &Place,
     cache: Option<(Policy, usize)>,
@@ -134,14 +134,14 @@ impl Service for Forwarding {
     }
 
     fn poll(&mut self, now: Time, place: &Place, out: &Outlets, _: &mut Vec<String>) -> Result<Time> {
-        // Only keyed identifiers have dates.
+        // Only keyed identifiers depend on the date.
         if place.domain().is_keyed() {
             self.forwarder.set_zero_since_1970(now, since_1970(self.clock));
         }
         loop {
             match self.forwarder.poll(now) {
                 Output::Send(Step::Send(hop, frame)) => _ = out.send(hop.from, hop.to, &frame, None),
-                // All that came has been sent on where it came.
+                // Frames that arrived have been sent on as they arrived.
                 Output::Send(Step::Forward(..)) => {}
                 Output::Event(never) => match never {},
                 Output::Wait(until) => return Ok(until),

@@ -1,5 +1,5 @@
-//! Frames on their way out: those for one next hop, of one size and one mark go in one call. A train that
-//! came in one buffer is sent from there; what came one by one is copied, and waits for more.
+//! Joins outgoing frames: those for one next hop, of one size and one mark, are sent in one call. Frames that
+//! arrived together in one buffer are sent from there; single ones are copied, and wait for more.
 
 use anabranch_overlay::dscp::Dscp;
 use anabranch_overlay::forwarder::Hop;
@@ -7,10 +7,10 @@ use anabranch_overlay::frame;
 
 use anabranch::network::line_sockets::Outlets;
 
-/// Next hops for which frames wait at a time.
+/// The most next hops for which frames wait at a time.
 const HOPS_MAX: usize = 16;
-/// Frames that came in so many bytes or more are sent from where they are: to copy them costs more than the
-/// calls that are saved by what they would be joined with.
+/// The number of bytes from which frames are sent from the buffer in which they arrived: copying them would
+/// cost more than the calls that joining saves.
 const TRAIN_BYTES_MIN: usize = 4 << 10;
 
 struct Batch {
@@ -18,26 +18,26 @@ struct Batch {
     mark: Dscp,
     bytes: Vec<u8>,
     segment: usize,
-    /// The last frame was shorter: nothing can follow it.
+    /// Whether the last frame was shorter, so that none can follow it.
     closed: bool,
 }
 
-/// See the [module](self).
+/// The frames that wait; see the [module](self).
 #[derive(Default)]
 pub(super) struct FrameBatches {
     batches: Vec<Batch>,
     spare: Vec<Vec<u8>>,
-    /// Frames that the system did not take.
+    /// The number of frames that the system did not take.
     pub(super) lost: u64,
 }
 
 impl FrameBatches {
-    /// Sends frames of one mark and of `stride` bytes each, of which only the last may have fewer; or adds
-    /// them to those that wait for the same hop.
+    /// Sends frames of one mark, or adds them to those that wait for the same hop. Each has `stride` bytes,
+    /// but the last may have fewer.
     pub(super) fn push(&mut self, hop: Hop, frames: &[u8], stride: usize, out: &Outlets) {
         let mark = frame::mark(frames);
         if frames.len() >= TRAIN_BYTES_MIN {
-            // What came before goes before.
+            // Frames that wait for this hop are sent first, to keep the order.
             if let Some(place) = self.place(hop, mark) {
                 self.send(place, out);
             }
@@ -57,7 +57,7 @@ impl FrameBatches {
         }
     }
 
-    /// The batch that takes a frame of this size next, and for how many it has room.
+    /// Returns the batch for the next frame of this size, and for how many frames it has room.
     fn batch(&mut self, hop: Hop, mark: Dscp, frame: usize, out: &Outlets) -> (&mut Batch, usize) {
         let room = |batch: &Batch| {
             let used = batch.bytes.len() / batch.segment.max(1);
@@ -66,7 +66,7 @@ impl FrameBatches {
                 _ if batch.closed => 0,
                 std::cmp::Ordering::Greater => 0,
                 std::cmp::Ordering::Equal => most.saturating_sub(used),
-                // One that is shorter is the last.
+                // A shorter frame is the last one of its batch.
                 std::cmp::Ordering::Less => usize::from(most > used),
             }
         };
@@ -104,7 +104,7 @@ impl FrameBatches {
         self.spare.push(bytes);
     }
 
-    /// Sends all that waits.
+    /// Sends all frames that wait.
     pub(super) fn flush(&mut self, out: &Outlets) {
         while !self.batches.is_empty() {
             self.send(0, out);
@@ -136,9 +136,9 @@ mod tests {
         batches.push(hop, &frames(0..1), 1_400, &sockets.out);
         batches.push(hop, &frames(1..5), 1_400, &sockets.out);
         batches.push(hop, &frames(5..6), 1_400, &sockets.out);
-        // A shorter one is the last of its call.
+        // A shorter frame is the last one of its call.
         batches.push(hop, &frames(6..7)[..700], 700, &sockets.out);
-        // More than one call carries, the last one shorter.
+        // These are more frames than fit into one call, and the last one is shorter.
         let many = frames(7..107);
         batches.push(hop, &many[..many.len() - 1], 1_400, &sockets.out);
         batches.push(hop, &frames(107..108), 1_400, &sockets.out);

@@ -1,4 +1,4 @@
-//! The keys of a domain with keyed identifiers: made for its services, and chosen for a member.
+//! The keys of a domain with keyed identifiers: makes those of its services, and finds those of a member.
 
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::member_key::MemberKey;
@@ -8,7 +8,7 @@ use anabranch::network::Place;
 use anabranch::secret;
 use anabranch::{Error, Result};
 
-/// The key of a new domain's services.
+/// Makes the key of a new domain's services.
 ///
 /// # Errors
 /// [`ErrorKind::System`](anabranch::ErrorKind::System) if the system has no random numbers.
@@ -16,10 +16,10 @@ pub fn new_services_key() -> Result<DomainKey> {
     Ok(DomainKey::new(secret()?))
 }
 
-/// The key that a service needs at a place.
+/// Returns the key that a service needs at a place, or `None` if the domain has no keys.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the place has none, or another one.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the place has no key or one that does not fit.
 pub(crate) fn services_key(place: &Place) -> Result<Option<DomainKey>> {
     match (place.domain().is_keyed(), place.key()) {
         (true, Some(MemberKey::Services(key))) => Ok(Some(key.clone())),
@@ -27,10 +27,10 @@ pub(crate) fn services_key(place: &Place) -> Result<Option<DomainKey>> {
     }
 }
 
-/// The secret that a forwarder needs at a place.
+/// Returns the secret that a forwarder needs at a place, or `None` if the domain has no keys.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the place has none, or another one.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the place has no key or one that does not fit.
 pub(crate) fn forwarder_secret(place: &Place) -> Result<Option<NodeSecret>> {
     match (place.domain().is_keyed(), place.key()) {
         (true, Some(MemberKey::Forwarder(node, secret))) if *node == place.node() => Ok(Some(secret.clone())),
@@ -38,7 +38,7 @@ pub(crate) fn forwarder_secret(place: &Place) -> Result<Option<NodeSecret>> {
     }
 }
 
-/// What follows from a key that is not the one needed: nothing where no key is needed, else an error.
+/// Returns `None` if the domain needs no key and the place has none, and an error in all other cases.
 fn without_key<T>(place: &Place, key: Option<&MemberKey>, whose: &str) -> Result<Option<T>> {
     let Domain { name, .. } = &**place.domain();
     match (place.domain().is_keyed(), key) {

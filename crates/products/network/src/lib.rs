@@ -1,18 +1,18 @@
-//! The members of a publish/subscribe network that serve the others.
+//! Runs the members of a publish/subscribe network that serve the others.
 //!
 //! **Purpose.** Runs the machines of the crate `overlay` as programs: [`forward`] sends frames on, perhaps
-//! with a packet cache; [`rendezvous`] keeps who publishes which name, in memory, a file or a server that
-//! several share; [`manage_topology`] keeps how the lines do and hands out paths. [`Metrics`] is what each of
-//! them tells Prometheus.
+//! with a packet cache; [`rendezvous`] keeps the publishers of each name in memory, in a file or in a shared
+//! server; [`manage_topology`] keeps the state of the lines and hands out paths. [`Metrics`] writes the
+//! statistics of each of them for Prometheus.
 //!
-//! **Non-goals.** No protocol and no decision lives here (`overlay`, `topology`). A host that fetches or
-//! publishes needs none of this: that is [`anabranch::network`], which also has [`Place`], the node of a
-//! domain that this machine is.
+//! **Non-goals.** No protocol and no decision is defined here (`overlay`, `topology`). A host that fetches or
+//! publishes uses [`anabranch::network`] instead. That module also has [`Place`], which says which node of a
+//! domain this machine is.
 //!
 //! **Map.**
-//! * [`ServiceEvent`]: what a member tells its caller; the private module `service_loop` runs each of them.
-//! * [`StateAt`]: where a rendezvous keeps what it knows: a file, or a [`StateServer`].
-//! * [`new_services_key`]: the key of a new domain with keyed identifiers.
+//! * [`ServiceEvent`]: an event of a member; the private module `service_loop` runs each member.
+//! * [`StateAt`]: the place of a rendezvous's state: a file or a [`StateServer`].
+//! * [`new_services_key`]: makes the key of a new domain with keyed identifiers.
 
 mod event;
 mod forward;

@@ -1,4 +1,4 @@
-//! What members that serve others have done, as text for Prometheus. docs/network.md names the metrics.
+//! Writes the statistics of members as text for Prometheus. docs/network.md names the metrics.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,13 +13,13 @@ use super::state_server::SharedStateStats;
 use super::topology_service::TopologyStats;
 use anabranch::network::Place;
 
-/// What a member counts, for Prometheus.
+/// Statistics of a member that can be written for Prometheus.
 pub trait Metrics {
-    /// As text in its exposition format, of the member at this place.
+    /// Returns the metrics of the member at this place in Prometheus's text format.
     fn prometheus_text(&self, place: &Place) -> String;
 }
 
-/// A metric: its name without what all have in front, type, help, value.
+/// A metric: its name without the common prefix, its type, help and value.
 type Metric<T> = (&'static str, Kind, &'static str, fn(&T) -> Option<f64>);
 
 const FORWARDER: &[Metric<ForwardStats>] = &[
@@ -103,7 +103,7 @@ const TOPOLOGY: &[Metric<TopologyStats>] = &[
     }),
 ];
 
-/// What all have in front: who it is, and since when.
+/// Begins the text with the metrics that all members have: their identity and the time since their start.
 fn begin(place: &Place, role: &str, elapsed_s: f64) -> Exposition {
     let mut all = Exposition::new();
     all.metric("member_info", Kind::Gauge, "Which member of which domain this is; always 1.");
@@ -114,12 +114,12 @@ fn begin(place: &Place, role: &str, elapsed_s: f64) -> Exposition {
     all
 }
 
-/// Metrics, of one source.
+/// Appends metrics that have one source.
 fn put<T>(all: &mut Exposition, metrics: &[Metric<T>], source: &T) {
     put_each(all, metrics, std::slice::from_ref(source), |_| Vec::new());
 }
 
-/// Metrics, each of several sources that their labels tell apart.
+/// Appends metrics of several sources, which labels distinguish.
 fn put_each<'a, T>(
     all: &mut Exposition,
     metrics: &[Metric<T>],
@@ -136,7 +136,8 @@ fn put_each<'a, T>(
     }
 }
 
-/// A counter for each reason; those that have not happened are zero, so that a first one is an increase.
+/// Appends a counter for each reason. Reasons that have not occurred have 0, so that their first occurrence
+/// is an increase.
 fn by_reason(
     all: &mut Exposition,
     name: &str,

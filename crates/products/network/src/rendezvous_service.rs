@@ -1,4 +1,5 @@
-//! A rendezvous at work: what it knows is in memory and perhaps a file, or in a server that several share.
+//! Runs a rendezvous. Its state is in memory and perhaps in a file, or in a server that several rendezvous
+//! share.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -18,41 +19,44 @@ use anabranch::network::{Place, since_1970};
 use anabranch::text::seconds;
 use anabranch::{Control, Result, Stop};
 
-/// What a rendezvous has done.
+/// The statistics of a rendezvous.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct RendezvousStats {
-    /// Seconds since it was started.
+    /// The time since the start, in seconds.
     pub elapsed_s: f64,
-    /// Publications that are kept now; `None` where a server has them, which does not say how many are good.
+    /// The number of publications that are kept now. `None` with a shared server, which does not report how
+    /// many are valid.
     pub kept: Option<usize>,
-    /// Publications taken, renewed leases among them.
+    /// The number of accepted publications, including renewals of leases.
     pub published: u64,
-    /// Publications refused, by reason.
+    /// The number of refused publications, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Lookups answered.
+    /// The number of answered lookups.
     pub lookups: u64,
-    /// Those of them with nothing.
+    /// How many of `lookups` found no publication.
     pub unknown: u64,
-    /// Messages that made no sense.
+    /// The number of malformed messages.
     pub dropped: u64,
-    /// Its state, if that is a file.
+    /// The statistics of the state, if it is a file.
     pub state: Option<StateStats>,
-    /// Its state, if that is a server.
+    /// The statistics of the state, if it is a server.
     pub shared_state: Option<SharedStateStats>,
 }
 
-/// Keeps publications and answers lookups, at the node of the domain's rendezvous, until `stop` is stopped or
-/// `listener` answers [`Control::Stop`].
+/// Runs a rendezvous at the domain's node for it, until `stop` is stopped or `listener` answers
+/// [`Control::Stop`]. It keeps publications and answers lookups.
 ///
-/// If `state` is a file, what it knows is there before it says so to anybody, and a new start takes it from
-/// there. If it is a server, what it knows is there alone, and others of the same domain may share it.
+/// If `state` is a file, each publication is in the file before it is confirmed, and the next start reads it.
+/// If `state` is a server, the publications are only there, and other rendezvous of the same domain may share
+/// it.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for that or the state is
-/// another thing, [`ErrorKind::Target`](anabranch::ErrorKind::Target) if a file cannot be used, or takes no
-/// more later on, [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if a server does not answer
-/// at the start; [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for the rendezvous, if
+/// the key is missing or wrong, or if the state is of another kind;
+/// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if a file cannot be used or written;
+/// [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if a server does not answer at the start;
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
 pub fn rendezvous(
     place: &Place,
     state: Option<&StateAt>,
@@ -104,7 +108,7 @@ impl RendezvousStats {
     }
 }
 
-/// Until when the loop waits by its own clock.
+/// Converts a time since 1970 to the loop's own clock.
 fn by_own_clock(until: Time, zero_since_1970: Span) -> Time {
     match until {
         Time::NEVER => until,
@@ -112,12 +116,12 @@ fn by_own_clock(until: Time, zero_since_1970: Span) -> Time {
     }
 }
 
-/// One that knows everything itself.
+/// A rendezvous that keeps its state itself.
 struct FileService {
     machine: Rendezvous,
     clock: anabranch_net::Clock,
     state: Option<State>,
-    /// What a person should know of the start.
+    /// A message for people about the start.
     told: Option<String>,
 }
 
@@ -132,13 +136,14 @@ impl Service for FileService {
 
     fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
         let now = now + since_1970(self.clock);
-        // What is not polled yet waits in the machine, which one turn's packets bound.
+        // Messages wait in the machine until it is polled; the packets of one turn limit them.
         messages(place, &arrived).for_each(|message| self.machine.handle(now, message));
     }
 
     fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
         notices.extend(self.told.take());
-        // Read each time: the system's clock may be set, and this one stand still while the machine sleeps.
+        // The date is read each time, because the system's clock may be set, and the loop's clock may stop
+        // while the machine sleeps.
         let zero_since_1970 = since_1970(self.clock);
         loop {
             match self.machine.poll(now + zero_since_1970) {
@@ -147,7 +152,8 @@ impl Service for FileService {
                         state.push(change);
                     }
                 }
-                // All changes come before the first answer, so this is one commit for all that has arrived.
+                // All changes come before the first answer, so one commit covers all messages that have
+                // arrived.
                 Output::Send(sent) => {
                     self.write()?;
                     answer(place, out, &sent.to, &sent.message);
@@ -169,12 +175,12 @@ impl Service for FileService {
     }
 }
 
-/// One that shares what it knows.
+/// A rendezvous that shares its state with others.
 struct SharedService {
     machine: SharedRendezvous,
     clock: anabranch_net::Clock,
     link: Link,
-    /// What a person should know of the start.
+    /// A message for people about the start.
     told: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The loop of a member that serves others: it waits for frames, hands them over, and tells what was done.
+//! The loop of a member that serves others: waits for frames, passes them on, and reports statistics.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,42 +11,42 @@ use anabranch::network::Place;
 use anabranch::network::line_sockets::{Arrived, LineSockets, Outlets};
 use anabranch::{Control, Result, Stop};
 
-/// Time between two [`ServiceEvent::Stats`].
+/// The time between two [`ServiceEvent::Stats`].
 const STATS_EVERY: Span = Span::from_secs(1);
 
-/// What the loop runs.
+/// The service that the loop runs.
 pub(super) trait Service {
-    /// What it counts.
+    /// The statistics of the service.
     type Stats;
 
-    /// Frames came.
+    /// Takes frames that arrived.
     fn receive(&mut self, now: Time, place: &Place, out: &Outlets, arrived: Arrived<'_>);
 
-    /// All that had come has been handed over.
+    /// Called when all frames that had arrived have been passed to [`receive`](Self::receive).
     fn flush(&mut self, out: &Outlets) {
         let _ = out;
     }
 
-    /// What ends its wait, beside packets.
+    /// Returns a descriptor that ends the loop's wait when it can be read, as packets do.
     fn wake(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Sends what is to be sent, and says what a person should know; returns until when it waits.
+    /// Sends what is due and appends messages for people to `notices`. Returns when to call it again.
     ///
     /// # Errors
-    /// What it cannot go on after.
+    /// If the service cannot continue.
     fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time>;
 
-    /// What it has done so far.
+    /// Returns the statistics so far.
     fn stats(&self, now: Time, place: &Place) -> Self::Stats;
 }
 
 /// Runs a service at a node's addresses until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen; what `service` and its work fail
-/// with.
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen; also every error of `service` and
+/// of the service's own work.
 pub(super) fn run<S: Service>(
     place: &Place,
     port: u16,
@@ -79,7 +79,7 @@ pub(super) fn run<S: Service>(
     Ok(service.stats(clock.now(), place))
 }
 
-/// The messages that came from forwarders, and who sent them.
+/// Returns the messages in frames that came from forwarders, with their senders.
 pub(super) fn messages<'a>(
     place: &Place,
     arrived: &'a Arrived<'_>,
@@ -88,7 +88,7 @@ pub(super) fn messages<'a>(
     place.routed(arrived).map(move |routed| (Peer { address, way_back: routed.way_back }, routed.payload))
 }
 
-/// Sends an answer over the line whose other end handed the question over.
+/// Sends an answer over the line on which the question arrived.
 pub(super) fn answer(place: &Place, out: &Outlets, to: &Peer, message: &[u8]) {
     if let Some(from) = place.address_towards(to.address) {
         out.send(from, to.address, &[to.prefix(), message].concat(), None);

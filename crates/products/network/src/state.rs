@@ -1,16 +1,16 @@
-//! What a rendezvous remembers, in a file, so that a new start loses nothing.
+//! Keeps the state of a rendezvous in a file, so that a new start loses nothing.
 //!
-//! The file is a database of redb with four tables: what it is, the nodes and the scopes of the domain as
-//! they were, and the records of [`anabranch_overlay::rendezvous`]. One commit takes what one turn of the
-//! loop has changed, and is on the disk (fdatasync) before anything is answered: a publisher that has heard
-//! "published" says nothing for 20 seconds, and a withdrawal is said once. So redb's `Durability::None` is
-//! not enough: what is committed with it is lost if the process is killed.
+//! The file is a database of redb with four tables: the kind of the file, the nodes and the scopes of the
+//! domain at the last start, and the records of [`anabranch_overlay::rendezvous`]. One commit takes the
+//! changes of one turn of the loop, and is on the disk (fdatasync) before any answer is sent: a publisher
+//! that was told "published" repeats nothing for 20 seconds, and withdraws only once. redb's
+//! `Durability::None` is not enough, because a killed process loses what was committed with it.
 //!
-//! Signatures are not checked again at the start, which would take 50 s for a million publications: the file
-//! holds what this program has checked. Who can write it can as well replace the domain's file with its keys;
-//! and a receiver checks each publication that it is told, so it takes no wrong bytes whatever the file says.
-//! What the check rested on is in the file, too: what is of a scope with another key now, or of a node that
-//! is another now, is dropped. The file's own check sums are compared at each start, so damage is found then.
+//! Signatures are not checked again at the start, which would take 50 s for a million publications: this
+//! program checked them before it wrote the file. A user who can write the file can also replace the domain's
+//! file with its keys, and receivers check each publication, so they accept no wrong bytes. The file also has
+//! the nodes and scope keys on which the checks were based: publications of a scope with another key, or of a
+//! changed node, are dropped. The file's own check sums are compared at each start, which detects damage.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -33,7 +33,7 @@ use serde::Serialize;
 use anabranch::text::show;
 use anabranch::{Error, Result};
 
-/// What the file is; of all versions: `format`, and the name of the `domain`.
+/// The kind of the file. All versions have `format`, and the name of the `domain`.
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("anabranch rendezvous");
 /// The name of each node.
 const NODES: TableDefinition<'_, u32, &str> = TableDefinition::new("nodes");
@@ -42,33 +42,33 @@ const SCOPES: TableDefinition<'_, &str, &str> = TableDefinition::new("scopes");
 /// Each record by its key.
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 
-/// The version of what is in these tables.
+/// The version of the tables' content.
 const FORMAT: u8 = 1;
-/// Pages of the file that are kept in memory: those between its root and its leaves. The system's own cache
-/// has the rest.
+/// The bytes of the file that are kept in memory: the pages between its root and its leaves. The system's own
+/// cache has the rest.
 const CACHE_BYTES: usize = 32 << 20;
-/// So many things that are forgotten wait for something that must be written. They need not be: after a new
-/// start they are as old.
+/// The most removed records that wait for a change that must be written. They may wait, because the next
+/// start would find them just as old.
 const FORGOTTEN_MAX: usize = 10_000;
 
-/// What a rendezvous has done with its state.
+/// The statistics of a rendezvous's state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StateStats {
-    /// Publications that were taken back at the start.
+    /// The number of publications that were read at the start and are still valid.
     pub taken_back: u64,
-    /// Publications that had ended, or were withdrawn, and are remembered so that none of them is sent again.
+    /// The number of ended or withdrawn publications that are remembered, so that they cannot be replayed.
     pub remembered: u64,
-    /// What was too old at the start.
+    /// The number of records that were too old at the start.
     pub expired: u64,
-    /// What was of a scope, key or node that the domain has no more.
+    /// The number of records with a scope, key or node that the domain does not have any more.
     pub foreign: u64,
-    /// Times that the file was written since.
+    /// The number of times that the file was written since the start.
     pub commits: u64,
 }
 
 impl StateStats {
-    /// For a person.
+    /// Describes the start for people.
     fn text(&self, path: &str) -> String {
         let Self { taken_back, remembered, expired, foreign, .. } = self;
         if self == &Self::default() {
@@ -85,21 +85,21 @@ impl StateStats {
     }
 }
 
-/// See the [module](self).
+/// The state file; see the [module](self).
 pub(super) struct State {
     database: Database,
     path: PathBuf,
     stats: StateStats,
     changes: Vec<Change>,
-    /// Whether some of them must be written before anything is answered.
+    /// Whether some changes must be written before any answer is sent.
     owes: bool,
 }
 
 impl State {
-    /// Opens a file, or makes it, and gives a machine what is in it; with what a person should know.
+    /// Opens a file, or makes it, and passes its records to a machine. Also returns a message for people.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the file is another thing,
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the file is no state of this domain,
     /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if it cannot be used.
     pub(super) fn open(
         path: &Path,
@@ -110,7 +110,7 @@ impl State {
         let failed = |error: redb::Error| failure(path, error);
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-        // Who can write it can have all names forgotten.
+        // A user who can write the file could make the rendezvous forget all names.
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = file.and_then(|file| private_file::check(&file, path, Access::Public).map(|()| file));
@@ -123,17 +123,17 @@ impl State {
         Ok((Self { database, path: path.to_owned(), stats, changes: Vec::new(), owes: false }, text))
     }
 
-    /// Takes note of a change, to be written.
+    /// Adds a change that is to be written.
     pub(super) fn push(&mut self, change: Change) {
         self.owes |= matches!(change, Change::Kept(_)) || self.changes.len() >= FORGOTTEN_MAX;
         self.changes.push(change);
     }
 
-    /// Writes what must be before something is answered.
+    /// Writes the changes that must be on the disk before an answer is sent.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if the file takes no more. What was not written
-    /// was not answered either.
+    /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if the file cannot be written. Changes that were
+    /// not written must not be answered.
     pub(super) fn write(&mut self) -> Result<()> {
         if !self.owes {
             return Ok(());
@@ -143,7 +143,7 @@ impl State {
         commit(&self.database, &mut self.changes).map_err(|error| failure(&self.path, error))
     }
 
-    /// What has been done.
+    /// Returns the statistics.
     pub(super) const fn stats(&self) -> &StateStats {
         &self.stats
     }
@@ -166,7 +166,7 @@ fn commit(database: &Database, changes: &mut Vec<Change>) -> Result<(), redb::Er
     Ok(write.commit()?)
 }
 
-/// Whether the file is what this program keeps for this domain; a new one becomes that.
+/// Checks that the file is the state of this domain. An empty file becomes that.
 fn check_kind(database: &Database, path: &Path, domain: &Domain) -> Result<()> {
     let failed = |error: redb::Error| failure(path, error);
     let other = || is_none(path);
@@ -204,7 +204,7 @@ fn check_kind(database: &Database, path: &Path, domain: &Domain) -> Result<()> {
     Ok(())
 }
 
-/// Says in a new file what it is.
+/// Writes the kind of the file into a new file.
 fn found(database: &Database, domain: &Domain) -> Result<(), redb::Error> {
     let write = database.begin_write()?;
     {
@@ -215,7 +215,7 @@ fn found(database: &Database, domain: &Domain) -> Result<(), redb::Error> {
     Ok(write.commit()?)
 }
 
-/// What the checks of an earlier run rested on: the domain as it was.
+/// The nodes and scope keys of the domain on which the checks of an earlier run were based.
 struct Basis {
     nodes: BTreeMap<u32, String>,
     scopes: BTreeMap<Scope, PublicKey>,
@@ -240,7 +240,7 @@ impl Basis {
         }
         for entry in scopes.iter()? {
             let (scope, key) = entry?;
-            // What makes no sense is nobody's key.
+            // A malformed entry is skipped, so that it agrees with no key.
             if let (Ok(scope), Ok(key)) = (scope.value().parse(), key.value().parse()) {
                 basis.scopes.insert(scope, key);
             }
@@ -261,14 +261,14 @@ impl Basis {
         Ok(())
     }
 
-    /// Whether what was checked on the one would be on the other.
+    /// Whether a publication that was checked on one basis is also valid on the other.
     fn agrees(&self, other: &Self, publication: &Publication) -> bool {
         let (node, scope) = (publication.node.0, publication.name.scope());
         self.nodes.get(&node) == other.nodes.get(&node) && self.scopes.get(scope) == other.scopes.get(scope)
     }
 }
 
-/// Gives a machine all records that are good still, and removes the others.
+/// Passes all records that are still valid to a machine, and removes the others.
 fn take_back(
     database: &Database,
     domain: &Domain,
@@ -308,7 +308,7 @@ fn is_none(path: &Path) -> Error {
     Error::usage(format!("{} {IS_NONE}", show(path))).at(path)
 }
 
-/// What to do about a failure of the file.
+/// Makes an error of a failure of the file, with advice.
 fn failure(path: &Path, error: redb::Error) -> Error {
     use redb::Error as E;
     if let E::Io(error) = error {
@@ -323,7 +323,7 @@ fn failure(path: &Path, error: redb::Error) -> Error {
                 .into()
         }
         E::Corrupted(what) => damaged(what),
-        // The tables are there, but are others.
+        // The tables exist but have other types.
         E::TableTypeMismatch { .. }
         | E::TableIsMultimap(_)
         | E::TableIsNotMultimap(_)

@@ -1,8 +1,8 @@
-//! What several rendezvous of a domain know, in a Redis or Valkey that they share.
+//! Keeps the state of a domain's rendezvous in a Redis or Valkey server that they share.
 //!
-//! A thread has the connection. What the machine asks for is sent together, as much as has come meanwhile, so
-//! many questions wait for one round trip. While the server is gone each is answered at once by that it
-//! failed, nothing waits longer than a few seconds, and the thread tries to reach it again.
+//! A thread has the connection. It sends all queries together that have come in the meantime, so that many
+//! wait for one round trip. While the server cannot be reached, each query fails at once, no query waits
+//! longer than a few seconds, and the thread tries to reconnect.
 
 mod address;
 mod connection;
@@ -23,44 +23,45 @@ use anabranch::{Error, Result};
 use failure::Failure;
 use store::{LeftAlone, Store};
 
-/// Queries that are sent together, at most: an answer has up to 256 records.
+/// The most queries that are sent together; an answer has up to 256 records.
 const BATCH_MAX: usize = 256;
-/// How often the server is asked whether it is there, if there is nothing else.
+/// The time after which an idle thread asks whether the server is there.
 const PING_EVERY: Duration = Duration::from_secs(1);
-/// How long it is left alone after it was lost; each time twice as long,
+/// The pause after the server was lost. It doubles each time,
 const BACKOFF: Span = Span::from_millis(100);
-/// at most.
+/// up to this.
 const BACKOFF_MAX: Span = Span::from_secs(2);
 
-/// How a rendezvous does with the server of its state.
+/// The statistics of a rendezvous that keeps its state in a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SharedStateStats {
     /// Whether the server answers.
     pub answers: bool,
-    /// How often it was lost.
+    /// The number of times that the server was lost.
     pub outages: u64,
-    /// Messages that got no answer, because the server gave none in time.
+    /// The number of messages without an answer, because the server did not answer in time.
     pub unanswered: u64,
-    /// What was found there and not believed: it makes no sense, or nobody has signed it who may.
+    /// The number of entries that were rejected, because they are malformed or their signature is not valid.
     pub unbelieved: u64,
-    /// Publications that were tried once more, because another process had changed what they depend on.
+    /// The number of publications that were tried again, because another process had changed the entries on
+    /// which they depend.
     pub conflicts: u64,
-    /// Exchanges with the server.
+    /// The number of round trips to the server.
     pub round_trips: u64,
 }
 
-/// What the thread tells.
+/// A report of the thread.
 enum Report {
-    /// Answers, and how many exchanges they took.
+    /// Answers, and the number of round trips that they took.
     Told(Vec<(u64, Told)>, u64),
-    /// The server is lost, and why.
+    /// The server is lost, for this reason.
     Lost(String),
-    /// It answers again, after so long.
+    /// The server answers again, after this time.
     Back(Span),
 }
 
-/// The server as the loop of a rendezvous sees it.
+/// The connection to the server for the loop of a rendezvous.
 pub(super) struct Link {
     queries: Sender<Query>,
     reports: Receiver<Report>,
@@ -70,7 +71,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to a server; with what a person should know.
+    /// Connects to a server. Also returns a message for people.
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if the server does not answer,
@@ -99,7 +100,7 @@ impl Link {
             backoff: BACKOFF,
             left_alone: LeftAlone::default(),
         };
-        // It ends by itself when this is dropped; nobody waits for an exchange that hangs.
+        // The thread ends by itself when this is dropped; dropping does not wait for an exchange that hangs.
         std::thread::Builder::new()
             .name("state".into())
             .spawn(move || worker.run(store))
@@ -109,17 +110,17 @@ impl Link {
         Ok((Self { queries, reports, wake, shown: server.to_string(), stats }, text))
     }
 
-    /// What is readable when the server has answered.
+    /// Returns the descriptor that can be read when the server has answered.
     pub(super) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     pub(super) fn ask(&self, query: Query) {
-        // The thread ends only after this.
+        // The thread ends only after this is dropped, so sending does not fail.
         let _ = self.queries.send(query);
     }
 
-    /// What the server has answered since; what a person should know goes to `notices`.
+    /// Returns the server's answers since the last call, and appends messages for people to `notices`.
     pub(super) fn told(&mut self, notices: &mut Vec<String>) -> Vec<(u64, Told)> {
         self.wake.drain();
         let mut all = Vec::new();
@@ -148,13 +149,13 @@ impl Link {
         all
     }
 
-    /// How it has done, without what the machine counts.
+    /// Returns the statistics, without those that the machine counts.
     pub(super) const fn stats(&self) -> &SharedStateStats {
         &self.stats
     }
 }
 
-/// The thread's side.
+/// The state of the thread.
 struct Worker {
     server: StateServer,
     domain: String,
@@ -165,11 +166,11 @@ struct Worker {
     /// Since when the server is lost.
     lost_at: Option<Time>,
     backoff: Span,
-    /// What no store is to read, while there is none.
+    /// The tables that the next store must not read, while there is no store.
     left_alone: LeftAlone,
 }
 
-/// The other side is gone.
+/// The error that the other side of the channels is gone.
 struct Gone;
 
 impl Worker {
@@ -192,7 +193,7 @@ impl Worker {
         self.waker.wake();
     }
 
-    /// Runs what is asked, or looks whether the server is there. `None` if it is lost.
+    /// Runs the queries, or asks whether the server is there. Returns `None` if it is lost.
     fn serve(&mut self, mut store: Store) -> std::result::Result<Option<Store>, Gone> {
         let mut batch = match self.asked.recv_timeout(PING_EVERY) {
             Ok(query) => vec![query],
@@ -226,7 +227,7 @@ impl Worker {
         }
     }
 
-    /// Waits, with nothing to answer, and tries to connect again.
+    /// Waits while all queries fail, and tries to reconnect.
     fn reconnect(&mut self) -> std::result::Result<Option<Store>, Gone> {
         let until = self.clock.now() + self.backoff;
         self.backoff = self.backoff.times(2).min(BACKOFF_MAX);

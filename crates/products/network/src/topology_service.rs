@@ -1,4 +1,4 @@
-//! A topology manager at work.
+//! Runs a topology manager.
 
 use anabranch_algo::{Machine, Output, Time};
 use anabranch_overlay::topology_manager::{Change, Outgoing, TopologyManager};
@@ -13,34 +13,35 @@ use anabranch::network::{Place, since_1970};
 use anabranch::text::seconds;
 use anabranch::{Control, Result, Stop};
 
-/// What a topology manager has done.
+/// The statistics of a topology manager.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct TopologyStats {
-    /// Seconds since it was started.
+    /// The time since the start, in seconds.
     pub elapsed_s: f64,
-    /// Forwarders that have reported, without those that have died since.
+    /// The number of forwarders that have reported, without those that have died since.
     pub forwarders: usize,
-    /// Lines that are down now, each with the names of its ends.
+    /// The lines that are down now, each with the names of its ends.
     pub down: Vec<[String; 2]>,
-    /// Receivers that are told of changes now.
+    /// The number of receivers that are told of changes now.
     pub watchers: usize,
-    /// Requests for paths answered.
+    /// The number of answered requests for paths.
     pub requests: u64,
-    /// Link states taken.
+    /// The number of accepted link states.
     pub link_states: u64,
-    /// Paths sent because a line went down or came up.
+    /// The number of paths sent because a line went down or came up.
     pub pushes: u64,
-    /// Messages refused or that made no sense.
+    /// The number of messages that were refused or malformed.
     pub dropped: u64,
 }
 
-/// Keeps how the lines of the domain do, and hands out paths, at the node of the domain's topology manager,
-/// until `stop` is stopped or `listener` answers [`Control::Stop`].
+/// Runs a topology manager at the domain's node for it, until `stop` is stopped or `listener` answers
+/// [`Control::Stop`]. It keeps the state of the domain's lines and hands out paths.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for that,
-/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for the topology manager,
+/// or if the key is missing or wrong; [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot
+/// listen.
 pub fn manage_topology(
     place: &Place,
     stop: &Stop,

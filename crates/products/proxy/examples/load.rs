@@ -1,24 +1,24 @@
 //! A load generator and its origin, for measurements and soaks of proxies (`bench/proxy.py`).
 //!
-//! `load origin [listen=127.0.0.1:8080] [mptcp]` answers `GET /ID/BYTES` and `POST /ID/BYTES` of HTTP/1.1,
-//! on any number of connections. `load get to=ADDR:PORT [more]` asks it, in a closed loop, checks every byte,
-//! and says what came of it as one line of JSON. With `seconds` it says `begins` and `ends` too, as what
-//! counts does, for whoever looks at the CPU time of others:
+//! `load origin [listen=127.0.0.1:8080] [mptcp]` answers `GET /ID/BYTES` and `POST /ID/BYTES` of HTTP/1.1, on
+//! any number of connections. `load get to=ADDR:PORT [more]` sends requests to it in a closed loop, checks
+//! every byte, and prints the result as a line of JSON. With `seconds` it also prints `begins` and `ends`
+//! when the measurement does, for programs that measure the CPU time of others:
 //!
-//! * `via=ADDR:PORT` asks a SOCKS5 proxy for the connection; several with `,` between them are taken in turn.
-//! * `workers=N` so many at a time; `count=N` requests in all, or `seconds=S` after `warm=S`.
-//! * `bytes=N` of each answer, with `,` between them a list to go through; `up` sends them instead.
-//! * `keep`: each worker's requests are on one connection. Without it each is on a new one.
-//! * `spread=N`: the origin has N addresses from the given one on, and so have we in 127.0.0.0/8,
-//!   so that ports do not run out. On loopback only.
+//! * `via=ADDR:PORT` connects by a SOCKS5 proxy; several, separated by `,`, are taken in turn.
+//! * `workers=N` requests at a time; `count=N` requests in all, or `seconds=S` after `warm=S`.
+//! * `bytes=N` of each answer, or a list separated by `,` to go through; `up` sends them instead.
+//! * `keep`: each worker uses one connection. Without it each request has a new one.
+//! * `spread=N`: the origin has N addresses from the given one on, and so has this program in 127.0.0.0/8, so
+//! that ports do not run out. On loopback only.
 //! * `mptcp`: connects by MPTCP.
-//! * `pause=MS`: each worker rests so long between requests.
-//! * `idle`: workers hold their connections after their first request, and end with their input.
-//! * `stall=S`: says on standard error when nothing has moved on a connection for S seconds, and when it does
-//!   again.
+//! * `pause=MS`: each worker pauses for MS milliseconds between requests.
+//! * `idle`: workers hold their connections after their first request, until standard input ends.
+//! * `stall=S`: prints on standard error when nothing has moved on a connection for S seconds, and when it
+//! moves again.
 //!
-//! A body of identity I has at its place P the byte at place (P + 7,919 I) of a fixed noise of 1,000,003
-//! bytes, so that whatever is lost, doubled, swapped or of another connection differs.
+//! A body of identity I has at position P the byte at position (P + 7,919 I) of a fixed noise of 1,000,003
+//! bytes, so that lost, doubled or swapped bytes and those of another connection are noticed.
 
 #[path = "load/http.rs"]
 mod http;
@@ -39,18 +39,18 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The length of the noise: a prime, so that no piece or buffer is a part of it.
+/// The length of the noise in bytes. It is a prime, so that no piece or buffer divides it.
 const NOISE_BYTES: usize = 1_000_003;
-/// Read and written at once.
+/// The most bytes that are read or written at once.
 const PIECE_BYTES: usize = 256 * 1024;
-/// A request that takes longer has failed.
+/// The longest time of a request; a longer one has failed.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The head of a request or an answer at most.
+/// The most bytes of the head of a request or an answer.
 const HEAD_BYTES_MAX: usize = 1_024;
-/// Times that are kept: the rest is counted only.
+/// The most durations that are kept; more are only counted.
 const TIMES_MAX: usize = 4_000_000;
 
-/// The noise twice, so that a piece that begins anywhere is one slice.
+/// The noise twice in a row, so that a piece that begins anywhere is one slice.
 struct Noise(Vec<u8>);
 
 impl Noise {
@@ -70,7 +70,7 @@ fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// `GET /ID/BYTES HTTP/1.1`: whether the body is the request's, the identity, its length.
+/// Parses `GET /ID/BYTES HTTP/1.1`. Returns whether the body is the request's, its identity and its length.
 fn parse_request(head: &str) -> Option<(bool, u64, u64)> {
     let mut words = head.split(' ');
     let is_up = match words.next()? {
@@ -125,7 +125,7 @@ async fn serve(listen: SocketAddr, is_mptcp: bool) -> io::Result<()> {
     }
 }
 
-/// What is asked for, and how.
+/// The requests to make, and how.
 #[derive(Clone, Debug)]
 struct Plan {
     to: SocketAddr,
@@ -144,7 +144,7 @@ struct Plan {
     stall: Option<Duration>,
 }
 
-/// An address whose last byte is moved by `by`.
+/// Returns the address that is `by` higher.
 fn moved(mut address: SocketAddr, by: u64) -> SocketAddr {
     if let IpAddr::V4(ip) = address.ip() {
         let number = ip.to_bits().wrapping_add(u32::try_from(by).unwrap_or(0));
@@ -173,7 +173,7 @@ impl Plan {
         Ok(stream)
     }
 
-    /// A connection to the origin, perhaps by SOCKS5, one step after the other as curl does.
+    /// Opens a connection to the origin, perhaps by SOCKS5, one step after the other as curl does.
     async fn open(&self, number: u64) -> io::Result<Http> {
         let origin = self.origin(number);
         let Some(via) = self.via.get((number % self.via.len().max(1) as u64) as usize) else {
@@ -225,7 +225,7 @@ struct Run {
 }
 
 impl Run {
-    /// What is counted begins after the warm-up.
+    /// Returns when the measurement begins, after the warm-up.
     fn counts_from(&self) -> Time {
         Time::ZERO + Span::from_secs(self.plan.warm)
     }
@@ -260,7 +260,7 @@ impl Run {
                 return;
             }
             let bytes = self.plan.sizes[(identity % self.plan.sizes.len() as u64) as usize];
-            // A worker has one place, so that its ports are its own.
+            // A worker has one local address, so that it does not share ports with others.
             let once = async {
                 if kept.is_none() {
                     kept = Some(self.plan.open(worker).await?);
@@ -276,7 +276,7 @@ impl Run {
                 let port = kept.as_ref().map_or(0, |http| http.port);
                 eprintln!("port {port}: request {identity} of {bytes} bytes failed: {e}");
             }
-            // On a connection that is kept its opening does not count.
+            // The time for opening does not count on a connection that is kept.
             let from = done.as_ref().map_or(began, |asked| began.max(*asked));
             self.note(from, bytes, done.map(drop));
             if !self.plan.is_kept || !is_done {
@@ -340,7 +340,7 @@ async fn load(plan: Plan) {
         for worker in 0..workers {
             let run = Arc::clone(&run);
             tasks.spawn(async move { run.hold(worker).await });
-            // A few at a time: this is about what is held.
+            // Only a few connections are opened at a time, because the held connections are measured.
             while tasks.len() >= 64 {
                 held.extend(tasks.join_next().await.and_then(Result::ok).flatten());
             }
@@ -350,7 +350,7 @@ async fn load(plan: Plan) {
         }
         println!("{}", run.told());
         io::stdout().flush().expect("written");
-        // Nothing else is to be done here meanwhile.
+        // The only task of this thread is to wait for the end of its input.
         let _ = io::stdin().read_line(&mut String::new());
         return;
     }
@@ -369,7 +369,7 @@ async fn load(plan: Plan) {
     println!("{}", run.told());
 }
 
-/// `key=value` and `word`, in any order.
+/// The arguments `key=value` and `word`, in any order.
 struct Args(BTreeMap<String, String>);
 
 impl Args {

@@ -1,5 +1,6 @@
-//! What one stream and many short ones carry over a trunk on loopback, plain and in TLS: the ceiling of all
-//! that is built on it. `cargo run --release -p anabranch-proxy --example trunk_ceiling`.
+//! Measures one long stream and many short ones over a trunk on loopback, plain and in TLS: the upper limit
+//! of everything that uses trunks. Run it with `cargo run --release -p anabranch-proxy --example
+//! trunk_ceiling`.
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
@@ -15,7 +16,7 @@ const BULK_BYTES: usize = 1 << 30;
 const SHORT: usize = 20_000;
 const AT_ONCE: usize = 100;
 
-/// Processor time of this process, seconds.
+/// Returns the processor time of this process in seconds.
 fn cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = text.rsplit(')').next().unwrap_or_default();
@@ -36,7 +37,7 @@ where
     trunk
 }
 
-/// The server's part: a gigabyte, or one kilobyte to who asks for it.
+/// Runs the server's part: answers with a gigabyte at port 1, with a kilobyte at others.
 async fn serve(server: TrunkHandle) {
     let block = Bytes::from(vec![7; 256 * 1024]);
     while let Some(accepted) = server.accept().await {

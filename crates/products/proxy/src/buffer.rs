@@ -1,5 +1,6 @@
-//! Buffers that are read into, used again and again. A new one for every read cost a fifth of the time of a
-//! bulk transfer: the allocator gave the pages back to the kernel, which cleared them for the next one.
+//! Reads into buffers that are reused. Without reuse, allocating a buffer for every read cost a fifth of the
+//! time of a bulk transfer: the allocator gave the pages back to the kernel, which cleared them for the next
+//! buffer.
 
 use std::io;
 use std::pin::Pin;
@@ -9,17 +10,18 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes of a buffer, so of a read at most.
+/// The length of a buffer in bytes, and so the most that one read returns.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
-/// Fewer bytes are copied, and their buffer is free at once: nobody keeps 64 KiB for a small request.
+/// Reads of fewer bytes than this are copied and their buffer is freed at once, so that a small request does
+/// not hold 64 KiB.
 const SHARED_BYTES_MIN: usize = 8 * 1024;
-/// Buffers that are kept though nobody uses them.
+/// The most free buffers that are kept for later reads.
 const FREE_MAX: usize = 64;
 
-/// Those that are free.
+/// The free buffers.
 static FREE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
-/// A buffer, of which the first `len` bytes count. It is free again when it is dropped.
+/// A buffer whose first `len` bytes are filled. Dropping it puts its memory back into [`FREE`].
 struct Buffer {
     bytes: Box<[u8]>,
     len: usize,
@@ -55,8 +57,8 @@ impl Drop for Buffer {
     }
 }
 
-/// Reads once: at most `at_most` bytes, and no more than [`BUFFER_BYTES`]; none at the end. While there is
-/// nothing to read it holds no buffer.
+/// Reads once, at most `at_most` bytes and at most [`BUFFER_BYTES`]. Returns no bytes at the end of the
+/// stream. While there is nothing to read, this holds no buffer.
 pub(crate) fn poll_read(
     connection: Pin<&mut impl AsyncRead>,
     cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The client: programs' connections onto trunks.
+//! The client: carries programs' connections over trunks to the server.
 //!
 //! ```no_run
 //! use anabranch_proxy::client::{Options, start};
@@ -58,53 +58,56 @@ use datagrams::DatagramLeg;
 use program::{Manners, Service};
 use trunks::{Making, Trunks};
 
-/// How long the addresses of the server's name are believed.
+/// The time for which the addresses of the server's name are used before the name is looked up again.
 const SERVER_NAME_AGE: Span = Span::from_secs(60);
-/// How often rules are held against the server's addresses.
+/// The time between two checks whether the rules of nftables still have the server's addresses.
 const RULES_CHECK: Duration = Duration::from_secs(60);
-/// What trunks have to say last may take so long.
+/// The time that trunks have at the end of the client to send their last frames.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// What a client is to do.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server.
     pub server: Destination,
-    /// The keys; `None`: no encryption and no keys.
+    /// The keys. With `None`, the trunks are not encrypted and neither side proves a key.
     pub pairing: Option<Pairing>,
-    /// Where it listens for programs that speak SOCKS5.
+    /// The addresses at which the client listens for programs that speak SOCKS5.
     pub socks: Vec<SocketAddr>,
-    /// Where it listens for programs that speak HTTP to a proxy.
+    /// The addresses at which the client listens for programs that speak HTTP to a proxy.
     pub http: Vec<SocketAddr>,
-    /// Where it listens for connections that the kernel redirects; see [`redirect`].
+    /// The addresses at which the client listens for connections that the kernel redirects; see [`redirect`].
     pub transparent: Vec<SocketAddr>,
-    /// Whether it sets the rules that redirect them, as long as it lives.
+    /// Whether the client sets the rules that redirect connections, and removes them when it ends.
     pub installs_rules: bool,
-    /// Who may use it.
+    /// The users that may use the client.
     pub users: Users,
-    /// Whether programs are told that they are connected when they are: that costs a round trip, and tells
-    /// them why they are not.
+    /// Whether programs are told that they are connected only when the server has connected. That costs a
+    /// round trip, and lets programs learn why a connection failed.
     pub is_strict: bool,
-    /// The links to use; none: those that the kernel's path manager was told of by somebody else.
+    /// The links to use. If there are none, the client uses the links that another program has given to the
+    /// kernel's path manager.
     pub via: Vec<Via>,
-    /// Where the counts of links with a cap are kept; without such links, nothing is.
+    /// The directory for the byte counts of links with a cap. It is not used without such links.
     pub state_dir: Option<PathBuf>,
-    /// How programs' datagrams are spread over links.
+    /// How programs' datagrams are spread over the links.
     pub udp_mode: Mode,
-    /// How trunks' sockets are made. With links, each of these is the egress of an attempt.
+    /// How trunks' sockets are made. If `via` names links, the link of an attempt replaces the egress in
+    /// this.
     pub socket: SocketOptions,
-    /// How many trunks there may be.
+    /// The limits on the number of trunks.
     pub limits: Limits,
-    /// What finds the addresses of the server.
+    /// Looks up the addresses of the server.
     pub resolver: Resolver,
-    /// How long programs' connections may take.
+    /// The time-outs of programs' connections.
     pub timeouts: Timeouts,
-    /// What each of the users may have; all together, if nobody needs a name.
+    /// The limits of each user. If programs need no name, the limits of all programs together.
     pub user_limits: UserLimits,
 }
 
 impl Options {
-    /// A client of this server that listens nowhere yet, for everybody who reaches it.
+    /// Creates the options of a client of this server. It listens at no address yet, and serves every
+    /// program.
     #[must_use]
     pub fn new(server: Destination, pairing: Option<Pairing>) -> Self {
         Self {
@@ -128,11 +131,11 @@ impl Options {
     }
 }
 
-/// Begins a client.
+/// Starts a client.
 ///
 /// # Errors
-/// It has nowhere to listen, or cannot; its links make no sense together, or have a cap that cannot be kept.
-/// That the server is out of reach is an event.
+/// If `options` name no address to listen at, if listening fails, if the links contradict each other, or if a
+/// cap cannot be counted. An unreachable server is no error but an event.
 pub fn start(options: Options) -> Result<Running, Error> {
     if options.socks.is_empty() && options.http.is_empty() && options.transparent.is_empty() {
         return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
@@ -167,7 +170,7 @@ pub fn start(options: Options) -> Result<Running, Error> {
     }))
 }
 
-/// What programs' connections share.
+/// The state that all connections of programs share.
 #[derive(Clone)]
 struct Shared {
     flows: Flows,
@@ -182,7 +185,7 @@ impl Shared {
     fn new(options: &Options, links: Links) -> Self {
         Self {
             flows: Flows::new(options.timeouts),
-            // Here programs wait instead, before they are let in.
+            // Nothing limits the connections of the client together: programs wait before they are accepted.
             quotas: Quotas::new(options.user_limits, u64::MAX),
             manners: Live::new(manners(options)),
             datagrams: DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode),
@@ -191,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// Where the numbers are, for whoever looks.
+    /// Returns the parts from which the client's status is made.
     fn parts(&self, server: &Destination) -> Parts {
         let (links, datagrams) = (self.links.clone(), self.datagrams.clone());
         Parts {
@@ -211,7 +214,7 @@ impl Shared {
     }
 }
 
-/// The listeners to which connections are redirected.
+/// Returns the addresses of the listeners to which connections are redirected.
 fn redirected(listeners: &[(Door, SocketAddr)]) -> Vec<SocketAddr> {
     let wanted = listeners.iter().filter(|(door, _)| *door == Door::Transparent);
     wanted.map(|(_, address)| *address).collect()
@@ -288,15 +291,15 @@ async fn run(
         () = shared.flows.sweep() => {}
         () = traffic.keep(|| paths_of_datagrams(&datagrams, &options.via)) => {}
     }
-    // Programs are reset.
+    // Ending the tasks resets the programs' connections.
     tasks.shutdown().await;
     trunks.close();
     sleep(CLOSING).await;
-    // The kernel is told to forget them; that takes milliseconds.
+    // The kernel is told to forget the links; that takes milliseconds.
     links.end(&reports).await;
 }
 
-/// The links that the user named, as they are now.
+/// Returns the links that the user named, in their present state.
 fn named(links: &Links) -> Vec<NamedLink> {
     let interfaces = anabranch_net::interfaces().unwrap_or_default();
     let is_here = |name: &str| {
@@ -316,10 +319,11 @@ fn named(links: &Links) -> Vec<NamedLink> {
     links.named().into_iter().map(link).collect()
 }
 
-/// What datagrams moved on each link.
+/// Returns a reading of the datagrams' traffic for each path of the leg: the path's number, its link and its
+/// counts.
 fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Reading)> {
     let reading = |health: PathHealth| {
-        // One that never answered may be one whose datagrams something on the way does not let pass.
+        // A path that never answered is left out: something on the way may block its datagrams.
         let rtt = health.srtt?;
         let link = via.get(usize::from(health.path))?.name.clone();
         let reading = Reading {
@@ -335,8 +339,8 @@ fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Rea
     datagrams.health().into_iter().filter_map(reading).collect()
 }
 
-/// Has the kernel redirect programs' connections; the rules know the server's addresses, which may change.
-/// Never ends; the rules do, when this is dropped.
+/// Keeps the kernel's rules that redirect programs' connections. The rules name the server's addresses, so
+/// they are renewed when these change. Never returns; dropping the future removes the rules.
 async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Reports) {
     let rules = redirect::Installed::default();
     let mut known = Vec::new();
@@ -355,7 +359,7 @@ async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Repor
     }
 }
 
-/// Takes programs' connections; never ends.
+/// Accepts programs' connections. Never returns.
 async fn accept(door: Door, listener: TcpListener, service: Service) {
     let mut programs = JoinSet::new();
     let mut is_short = false;
@@ -368,7 +372,7 @@ async fn accept(door: Door, listener: TcpListener, service: Service) {
         match accepted {
             Ok((tcp, from)) => {
                 is_short = false;
-                // This one and those behind it wait: a trunk may have to be made.
+                // This connection and those after it wait: the last descriptors are for trunks.
                 let mut newest = descriptors.check(&tcp);
                 while let Err(scarce) = newest {
                     shortage.tell(&service.reports, "programs have to wait", &scarce);
@@ -387,7 +391,7 @@ async fn accept(door: Door, listener: TcpListener, service: Service) {
                     }
                 });
             }
-            // It was gone before it was taken.
+            // The program closed the connection before it was accepted.
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(e) => {
                 if !std::mem::replace(&mut is_short, true) {

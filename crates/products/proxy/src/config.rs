@@ -1,8 +1,8 @@
-//! The settings of the two roles: one definition of each, for files, flags and programs.
+//! The settings of the two roles, each defined once for files, flags and programs.
 //!
-//! [`Server`] and [`Client`] have what may be set, by the same names in a TOML file and on the command line.
-//! [`Key`] is all that is known of one: what it means, its default, whether it can change while the role
-//! runs. Help, the manual page and the reference in `docs/proxy.md` are made of that.
+//! [`Server`] and [`Client`] hold the settings, which have the same names in a TOML file and on the command
+//! line. A [`Key`] describes one setting: its meaning, its default, and whether it can change while the role
+//! runs. Help, the manual page and the reference in `docs/proxy.md` are generated from that.
 //!
 //! ```
 //! use anabranch_proxy::config::{Client, Settings as _, parse};

@@ -1,6 +1,6 @@
-//! Comparisons that give nothing away.
+//! Comparisons whose duration reveals nothing about a secret.
 
-/// Whether two secrets are the same. Takes as long whichever byte is wrong.
+/// Whether two secrets are equal. The time does not depend on which bytes differ.
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }

@@ -1,10 +1,10 @@
-//! Descriptors that this process may have, and those that are kept for what must go on.
+//! Limits on the descriptors of this process, and those that are kept for trunks, names and status.
 //!
-//! Connections of programs and to origins would take all. Then no trunk could be made anew, no other client
-//! be let in, no name be looked up, until somebody happens to end. So the last ones are not for them. What a
-//! server has beyond these its clients share ([`Descriptors::handshakes`], [`Descriptors::shared`]). Whatever
-//! else uses some is seen all the same: the kernel gives the lowest number that is free (POSIX.1-2017,
-//! section 2.14), so the number of a new descriptor tells how many there are.
+//! Without a reserve, connections of programs and to origins would take all descriptors. Then no trunk could
+//! be replaced, no other client admitted and no name looked up until a connection ends. So connections may
+//! not use the last descriptors. A server's clients share the rest ([`Descriptors::handshakes`],
+//! [`Descriptors::shared`]). Descriptors of other parts of the process count too: the kernel gives the lowest
+//! free number (POSIX.1-2017, section 2.14), so the number of a new descriptor shows how many are in use.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,30 +16,31 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::event::{Event, Reports};
 
-/// So many are kept, if that is no more than half of all: a client's trunks and what watches them have 32,
-/// links, names and whoever looks at the status a few.
+/// The number of descriptors that are kept, unless that is more than half of all. A client's trunks and their
+/// watch have 32 of them; links, names and the status need a few.
 const KEPT: u64 = 64;
-/// Connections that have not shown yet whose they are, at most; and as part of all descriptors: each has two.
+/// The most connections that have not been authenticated yet, and their largest part of all descriptors: each
+/// of these connections uses two.
 const HANDSHAKES_MAX: u64 = 1_024;
 const HANDSHAKES_PART: u64 = 8;
-/// A shortage is told again after so long.
+/// The time after which a shortage is reported again.
 const TOLD_AGAIN: Span = Span::from_secs(60);
 
-/// Too few descriptors are left for a further connection.
+/// The error that too few descriptors are left for a further connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too few descriptors are left of the {0} that this process may have (ulimit -n, LimitNOFILE=)")]
 pub(crate) struct Scarce(u64);
 
-/// The descriptors of this process.
+/// The limit on descriptors of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
     all: u64,
 }
 
 impl Descriptors {
-    /// As many as it may have now.
+    /// Reads the process's present limit.
     pub(crate) fn of_process() -> Self {
-        // Every Unix has this limit.
+        // Every Unix has this limit, so the call does not fail.
         Self { all: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft) }
     }
 
@@ -47,7 +48,7 @@ impl Descriptors {
         KEPT.min(self.all / 2)
     }
 
-    /// Of the descriptors that are kept, how many are for trunks.
+    /// Returns how many of the kept descriptors are for trunks.
     pub(crate) fn kept_for_trunks(self) -> u64 {
         self.kept() / 2
     }
@@ -56,33 +57,34 @@ impl Descriptors {
         self.all - self.kept()
     }
 
-    /// How many are for connections that have not shown yet whose they are.
+    /// Returns the most connections that may be unauthenticated at a time.
     pub(crate) fn handshakes(self) -> u64 {
         (self.without_kept() / HANDSHAKES_PART).clamp(1, HANDSHAKES_MAX)
     }
 
-    /// How many clients share, for their trunks, connections and datagrams.
+    /// Returns how many descriptors all clients share for their trunks, connections and datagrams.
     pub(crate) fn shared(self) -> u64 {
         self.without_kept().saturating_sub(2 * self.handshakes()).max(1)
     }
 
-    /// So many.
+    /// Creates a limit of `all` descriptors.
     pub(crate) const fn of(all: u64) -> Self {
         Self { all }
     }
 
-    /// How many there are.
+    /// Returns the limit of the process.
     pub(crate) const fn all(self) -> u64 {
         self.all
     }
 
-    /// Whether a descriptor that was made just now is one of those that are kept.
+    /// Fails if the new descriptor `made` is one of those that are kept.
     pub(crate) fn check(self, made: &impl AsRawFd) -> Result<(), Scarce> {
         let number = u64::try_from(made.as_raw_fd()).unwrap_or(0);
         if number < self.without_kept() { Ok(()) } else { Err(Scarce(self.all)) }
     }
 
-    /// Whether the next descriptor will be one of those that are kept. `any` is one that can be copied.
+    /// Fails if the next descriptor would be one of those that are kept. `any` is any open descriptor; a copy
+    /// of it is made to learn the next number.
     pub(crate) fn check_free(self, any: &impl AsFd) -> Result<(), Scarce> {
         let copy = any.as_fd().try_clone_to_owned();
         copy.map_err(|_| Scarce(self.all)).and_then(|copy| self.check(&copy))
@@ -95,12 +97,12 @@ impl From<Scarce> for io::Error {
     }
 }
 
-/// Whether this is what [`Descriptors::check`] says.
+/// Whether an error came from [`Descriptors::check`].
 pub(crate) fn is_scarce(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Scarce>)
 }
 
-/// Tells of a shortage, and not again for each of many. Clones are the same.
+/// Reports a shortage at most once in [`TOLD_AGAIN`]. Clones share that limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Shortage {
     told: Arc<Mutex<Option<Time>>>,
@@ -114,7 +116,7 @@ impl Default for Shortage {
 }
 
 impl Shortage {
-    /// Somebody has to suffer for it: who and how, in words, and why.
+    /// Reports a shortage: `what` says in words who is affected and how, `why` is the cause.
     pub(crate) fn tell(&self, reports: &Reports, what: &str, why: &impl std::fmt::Display) {
         let now = self.clock.now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

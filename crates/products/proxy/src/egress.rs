@@ -1,16 +1,17 @@
-//! Connections to origins: names to addresses, Happy Eyeballs (RFC 8305), TCP Fast Open (RFC 7413).
+//! Connections to origins: looks names up, tries addresses by Happy Eyeballs (RFC 8305), uses TCP Fast Open
+//! (RFC 7413).
 //!
-//! The addresses of a name are judged by the [policy](crate::policy), and those that remain are tried one
-//! after the other, families in turn, each 250 ms after the one before or as soon as that one has failed. The
-//! first that is connected wins; the others are dropped.
+//! The [policy](crate::policy) judges each address of a name. The allowed addresses are tried in turn, IPv4
+//! and IPv6 alternating. The next attempt starts 250 ms after the one before, or as soon as that one fails.
+//! The first connection wins; the others are dropped.
 //!
 //! **Fast Open.** The first address gets the first bytes in its SYN, if it has given a cookie before. A SYN
-//! may arrive twice, and a slow address may get bytes that another one gets again. So only bytes go there
-//! that do no harm then: see [`can_be_repeated`]. Where the origin or a box on the way takes no such SYN, the
-//! kernel sends the bytes again when the connection is there.
+//! may arrive twice, and after a slow address another one may get the bytes again. So only bytes that may
+//! safely arrive twice are sent there: see [`can_be_repeated`]. If the origin or a middlebox does not take
+//! data in a SYN, the kernel sends the bytes again once the connection is established.
 //!
-//! **Spare connections.** An origin that is asked often has up to two connections that are there already; see
-//! `spares`.
+//! **Spare connections.** An origin that gets many requests has up to two connections that are already
+//! established; see `spares`.
 
 mod spares;
 
@@ -33,21 +34,21 @@ use crate::socket::set_up_leg;
 use crate::trunk::{Destination, Host, Reason};
 use spares::Spares;
 
-/// Addresses of one name that are tried at most.
+/// The most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 16;
-/// `MSG_FASTOPEN` of Linux: connects, with the bytes in the SYN if there is a cookie.
+/// The flag `MSG_FASTOPEN` of Linux: connects, with the bytes in the SYN if there is a cookie.
 const MSG_FASTOPEN: i32 = 0x2000_0000;
 
-/// How connections to origins are made.
+/// The settings of connections to origins.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name and connection together may take so long.
+    /// The longest time that the lookup of the name and the connection may take together.
     pub connect_timeout: Duration,
     /// Whether TCP Fast Open is used.
     pub is_fast_open: bool,
-    /// Spare connections to origins that are asked often, of all origins together; 0: none.
+    /// The most spare connections to all busy origins together. With 0 there are none.
     pub spares: usize,
-    /// A connection that is made faster than this is not worth a spare one.
+    /// The connection time from which an origin gets spare connections. Faster origins get none.
     pub spares_from: Duration,
 }
 
@@ -65,21 +66,21 @@ impl Default for Options {
 /// A connection to an origin.
 #[derive(Debug)]
 pub struct Connected {
-    /// The connection, without Nagle's delay.
+    /// The connection. Nagle's algorithm is off.
     pub stream: TcpStream,
-    /// Its far end.
+    /// The origin's address.
     pub peer: SocketAddr,
-    /// How many of the first bytes are under way already.
+    /// The number of first bytes that have already been sent.
     pub sent: usize,
 }
 
-/// Why there is none.
+/// The reason why there is no connection.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{why}")]
 pub struct Failed {
-    /// What the program is told.
+    /// The reason that the program is told.
     pub reason: Reason,
-    /// What whoever runs the server is told.
+    /// The description for the operator of the server.
     pub why: String,
 }
 
@@ -89,7 +90,7 @@ impl Failed {
     }
 }
 
-/// Makes connections. Clones share the names that they know.
+/// Makes connections to origins. Clones share the cache of names and the spare connections.
 #[derive(Clone, Debug)]
 pub struct Connector {
     resolver: Resolver,
@@ -100,7 +101,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// One that asks this resolver. For a server that runs for days that is a
+    /// Creates a connector with this resolver. A server that runs for days should use a
     /// [bounded](Resolver::bounded) one.
     #[must_use]
     pub fn new(resolver: Resolver, policy: Policy, options: Options) -> Self {
@@ -108,40 +109,42 @@ impl Connector {
         Self { resolver, policy, options, spares: Spares::default(), descriptors }
     }
 
-    /// One that has the same resolver, and the same spare connections: each is judged when it is taken.
+    /// Returns a connector with other settings that shares the resolver and the spare connections. The policy
+    /// is checked again whenever a spare connection is taken.
     #[must_use]
     pub fn with(&self, policy: Policy, options: Options) -> Self {
         Self { policy: Arc::new(policy), options, ..self.clone() }
     }
 
-    /// The same, for a client whose names take turns with those of the others.
+    /// Returns a connector for one client, whose lookups take turns with those of other clients.
     #[must_use]
     pub fn of(&self, client: &str) -> Self {
         Self { resolver: self.resolver.of(client), ..self.clone() }
     }
 
-    /// A connection to `destination`, with as much of `first` under way as Fast Open allows.
+    /// Connects to `destination`, and sends as much of `first` as Fast Open allows.
     ///
     /// # Errors
-    /// Why there is none; of several addresses what the most telling one says.
+    /// If no address can be connected to. With several addresses, the error is that of the attempt that came
+    /// nearest to the origin.
     pub async fn connect(&self, destination: &Destination, first: &Bytes) -> Result<Connected, Failed> {
         let connected = timeout(self.options.connect_timeout, self.resolve_and_race(destination, first));
         let late = || Failed::new(Reason::HostUnreachable, "it did not answer in time");
         connected.await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Whether a further socket may be made; `made` is the latest.
+    /// Checks that a further socket may be made; `made` is the latest one.
     ///
     /// # Errors
-    /// Too few descriptors are left.
+    /// If too few descriptors are left.
     pub(crate) fn check_descriptors(&self, made: &impl AsRawFd) -> io::Result<()> {
         Ok(self.descriptors.check(made)?)
     }
 
-    /// The addresses of a destination that the policy allows, at least one; the best first.
+    /// Returns the addresses of a destination that the policy allows, at least one, the best first.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If the name has no address, or the policy allows none of them.
     pub async fn addresses(&self, destination: &Destination) -> Result<Vec<SocketAddr>, Failed> {
         let found = match destination.host() {
             Host::Ip(ip) => vec![SocketAddr::new(*ip, 0)],
@@ -174,7 +177,7 @@ impl Connector {
         let raced = connect_any(addresses, sent, self.descriptors).await;
         if let Ok(connected) = &raced {
             let took = Duration::from_nanos(clock.now().as_nanos());
-            // With bytes in the SYN it took no time, and needs none.
+            // A connection with bytes in its SYN took no extra time, and needs no spare one.
             if is_repeatable && connected.sent == 0 && took >= self.options.spares_from {
                 self.note(connected.peer);
             }
@@ -187,14 +190,14 @@ impl Connector {
         raced
     }
 
-    /// A spare connection to this address, with the first bytes on their way.
+    /// Takes a spare connection to this address and sends the first bytes on it.
     async fn spare(&self, address: SocketAddr, first: &Bytes) -> Option<Connected> {
         let stream = self.spares.take(address, first).await?;
         self.note(address);
         Some(Connected { stream, peer: address, sent: first.len() })
     }
 
-    /// An address was connected to that is worth a spare connection.
+    /// Counts a connection to an address that is worth a spare connection.
     fn note(&self, address: SocketAddr) {
         let descriptors = self.descriptors;
         let connecting =
@@ -203,11 +206,12 @@ impl Connector {
     }
 }
 
-/// The families in turn, the first one first; each in the order that the resolver gave (RFC 8305 section 4).
+/// Orders addresses so that the families alternate, beginning with the family of the first. Each family keeps
+/// the order of the resolver (RFC 8305 section 4).
 fn in_turn(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut seen: Vec<SocketAddr> = Vec::new();
     for address in addresses.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())) {
-        // A resolver may name one for each kind of socket.
+        // A resolver may return an address once for each type of socket.
         if !seen.contains(&address) {
             seen.push(address);
         }
@@ -225,13 +229,13 @@ fn in_turn(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// The first connection to any of these.
+/// Connects to the first of these addresses that answers.
 async fn connect_any(
     addresses: Vec<SocketAddr>,
     first: Bytes,
     descriptors: Descriptors,
 ) -> Result<Connected, Failed> {
-    // What is sent with the SYN goes to one address only.
+    // The bytes in the SYN go to one address only.
     let bytes = std::iter::once(first).chain(std::iter::repeat(Bytes::new()));
     let ways = addresses.into_iter().zip(bytes);
     let begin = |(address, first)| attempt(address, first, descriptors);
@@ -251,8 +255,8 @@ async fn connect_any(
         .ok_or_else(|| worst.unwrap_or_else(|| Failed::new(Reason::HostUnreachable, "there is no address")))
 }
 
-/// Of several addresses the one with the highest number says what happened: that one is nearest to the
-/// origin.
+/// Ranks a reason by how near to the origin an attempt failed. Of several failures, the one with the highest
+/// rank is reported.
 fn telling(reason: Reason) -> u8 {
     match reason {
         Reason::Busy => 5,
@@ -277,9 +281,9 @@ async fn connect(address: SocketAddr, first: &[u8], descriptors: Descriptors) ->
     if !first.is_empty() {
         let sent = match socket.send_to_with_flags(first, &address.into(), MSG_FASTOPEN) {
             Ok(sent) => Some(sent),
-            // No cookie: the kernel connects, and asks for one.
+            // There is no cookie: the kernel connects and asks for one.
             Err(e) if e.raw_os_error() == Some(nix::libc::EINPROGRESS) => Some(0),
-            // Fast Open is switched off here.
+            // Fast Open is switched off on this host.
             Err(e) if e.kind() == io::ErrorKind::Unsupported => None,
             Err(e) => return Err(e),
         };
@@ -296,23 +300,23 @@ async fn connect(address: SocketAddr, first: &[u8], descriptors: Descriptors) ->
     Ok(Connected { stream, peer: address, sent: 0 })
 }
 
-/// Whether nothing happens that did not happen already if an origin gets these bytes twice: the beginning of
-/// TLS, and a safe request (RFC 9110 section 9.2.1) that is alone.
+/// Whether an origin may get these bytes twice without harm. That holds for the beginning of TLS, and for a
+/// complete safe request (RFC 9110 section 9.2.1) with nothing after it.
 #[must_use]
 pub fn can_be_repeated(first: &[u8]) -> bool {
-    // A record of the handshake: its answer is of no use without what follows. TLS 1.3's early data is there
-    // only if the program allows that it is repeated (RFC 8446 section 8).
+    // A handshake record may be repeated: its answer is useless without the rest of the handshake. TLS 1.3's
+    // early data is sent only if the program accepts that it may be repeated (RFC 8446 section 8).
     let is_tls = first.starts_with(&[22, 3]);
     let is_safe = [b"GET ".as_slice(), b"HEAD ", b"OPTIONS "].iter().any(|method| first.starts_with(method));
     let end = first.windows(4).position(|four| four == b"\r\n\r\n");
     is_tls || is_safe && end.is_some_and(|end| end + 4 == first.len())
 }
 
-/// What a program is told about an error of the system.
+/// Returns the reason that a program is told for an error of the system.
 #[must_use]
 pub fn reason(error: &io::Error) -> Reason {
     use nix::libc;
-    // Out of descriptors, of memory, of local ports.
+    // These mean that descriptors, memory or local ports are exhausted.
     let exhausted =
         [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EAGAIN];
     let is_exhausted = error.raw_os_error().is_some_and(|number| exhausted.contains(&number));
@@ -325,7 +329,7 @@ pub fn reason(error: &io::Error) -> Reason {
         io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => {
             Reason::NoInterest
         }
-        // A packet filter of this host.
+        // A packet filter of this host refused the connection.
         io::ErrorKind::PermissionDenied => Reason::Denied,
         _ => Reason::HostUnreachable,
     }

@@ -1,4 +1,4 @@
-//! Why a role does not begin.
+//! Errors at the start of a role.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use crate::keys::ClientsError;
 use crate::links::CapsError;
 
-/// Why a role does not begin.
+/// The reason why a role could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The options make no sense.
+    /// The options contradict each other or miss something.
     #[error("{0}")]
     Usage(String),
-    /// It cannot listen there.
+    /// The role cannot listen at this address.
     #[error("cannot listen at {0}: {1}")]
     Listen(SocketAddr, io::Error),
     /// Programs' connections cannot be redirected.
@@ -21,10 +21,10 @@ pub enum Error {
     /// The list of clients cannot be read.
     #[error(transparent)]
     Clients(#[from] ClientsError),
-    /// A link has a cap that cannot be kept.
+    /// The cap of a link cannot be counted.
     #[error(transparent)]
     Caps(#[from] CapsError),
-    /// The system has no threads for it.
+    /// The system does not give the role its runtime or threads.
     #[error("cannot begin: {0}")]
     Runtime(io::Error),
 }

@@ -1,4 +1,4 @@
-//! What the two roles report, and how they are stopped.
+//! The reports of the two roles, and the handle that stops them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,26 +13,26 @@ use tokio::sync::{mpsc, watch};
 use crate::relay::Ending;
 use crate::trunk::{Destination, Reason, Transport};
 
-/// Reports that may wait for a caller that is slow; more are dropped and counted.
+/// The most reports that wait for a slow caller; more are dropped and counted.
 const WAITING_MAX: usize = 4_096;
-/// Connections that have ended which are remembered for whoever looks.
+/// The most ended connections that are remembered for the status.
 const REMEMBERED_MAX: usize = 50;
 
-/// For whom an address takes connections.
+/// The kind of connections that an address takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// Programs that speak SOCKS5.
+    /// From programs that speak SOCKS5.
     Socks,
-    /// Programs that speak HTTP to a proxy.
+    /// From programs that speak HTTP to a proxy.
     Http,
-    /// Programs whose connections the kernel redirects.
+    /// From programs whose connections the kernel redirects.
     Transparent,
-    /// Clients.
+    /// From clients.
     Trunks,
 }
 
 impl Door {
-    /// Its name: `socks`, `http`, `transparent`, `trunks`.
+    /// Returns the name of this kind: `socks`, `http`, `transparent` or `trunks`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,42 +44,42 @@ impl Door {
     }
 }
 
-/// What a program speaks to its destination.
+/// The protocol between a program and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// Datagrams, maybe to several destinations.
+    /// UDP datagrams, perhaps to several destinations.
     Udp,
 }
 
-/// A program's connection that has ended.
+/// The report of a program's connection that has ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// What it was. Of datagrams all of a program are one; destination and origin are the first.
+    /// The protocol. All datagrams of a program make one report, with the first destination and origin.
     pub protocol: Protocol,
-    /// The program, or the client's host.
+    /// The program's address at the client, the client's address at the server.
     pub from: SocketAddr,
-    /// The client's name, at the server.
+    /// The client's name at the server, the user's name at the client.
     pub client: Option<String>,
-    /// Where to.
+    /// The destination that the program asked for.
     pub destination: Destination,
-    /// The origin's address, at the server.
+    /// The origin's address. Only the server knows it.
     pub origin: Option<SocketAddr>,
-    /// Bytes towards the origin.
+    /// The number of bytes towards the origin.
     pub sent_bytes: u64,
-    /// Bytes from the origin.
+    /// The number of bytes from the origin.
     pub received_bytes: u64,
-    /// How long it lasted, in seconds.
+    /// The duration in seconds.
     pub duration_s: f64,
-    /// Why it ended, if not in order.
+    /// The reason for the end; `None` after an orderly end.
     pub reason: Option<Reason>,
-    /// The same in words that say more, where there are some.
+    /// A description of the reason, if there is more to say than the reason itself.
     pub why: Option<String>,
 }
 
 impl Finished {
-    /// One that begins.
+    /// Begins the report of a connection.
     pub(crate) fn begin(from: SocketAddr, client: Option<String>, destination: Destination) -> Self {
         let (sent_bytes, received_bytes, duration_s) = (0, 0, 0.0);
         let (origin, reason, why) = (None, None, None);
@@ -98,7 +98,7 @@ impl Finished {
         }
     }
 
-    /// It ends now; `clock` was started as it began.
+    /// Completes the report now. `clock` was started when the connection began.
     pub(crate) fn end(&mut self, clock: Clock, end: Result<(), Ending>) {
         self.duration_s = clock.now().since(Time::ZERO).as_nanos() as f64 / 1e9;
         if let Err(Ending { reason, why }) = end {
@@ -107,58 +107,58 @@ impl Finished {
     }
 }
 
-/// Something that a user may want to know.
+/// An event that a user may want to know about.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// It takes connections there.
+    /// The role takes connections at an address.
     Listening {
-        /// For whom.
+        /// The kind of connections.
         door: Door,
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// A trunk is there.
+    /// A trunk is established.
     TrunkUp {
-        /// The other end.
+        /// The address of the other end.
         peer: SocketAddr,
         /// The client's name, at the server.
         client: Option<String>,
-        /// What this end sees of the connection.
+        /// The transport as this end sees it.
         transport: Transport,
-        /// Why it has one path only, if that is so: which end or path refused.
+        /// Which end or path refused several paths, if the trunk has only one.
         note: Option<String>,
     },
-    /// A trunk is gone.
+    /// A trunk has ended.
     TrunkDown {
-        /// The other end, if it was reached.
+        /// The address of the other end, if it was reached.
         peer: Option<SocketAddr>,
         /// The client's name, at the server.
         client: Option<String>,
-        /// Why.
+        /// The reason.
         why: String,
-        /// Streams that were reset with it.
+        /// The number of streams that were reset with the trunk.
         lost_streams: u32,
     },
-    /// A connection has ended.
+    /// A program's connection has ended.
     Finished(Finished),
-    /// Something else, in words.
+    /// Another event, as a sentence.
     Notice(String),
 }
 
-/// What a role did in all.
+/// The sums over the life of a role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Connections that have ended.
+    /// The number of connections that have ended.
     pub connections: u64,
-    /// Of these, those that did not end in order.
+    /// How many of `connections` did not end in order.
     pub failed: u64,
-    /// Bytes towards origins.
+    /// The number of bytes towards origins.
     pub sent_bytes: u64,
-    /// Bytes from origins.
+    /// The number of bytes from origins.
     pub received_bytes: u64,
-    /// Reports that were dropped, since nobody took them.
+    /// The number of reports that were dropped because the caller did not take them in time.
     pub dropped_reports: u64,
-    /// Connections of nobody who is known that the server has refused.
+    /// The number of unauthenticated connections that the server has refused.
     #[serde(default)]
     pub refused: u64,
 }
@@ -171,12 +171,12 @@ pub(crate) struct Counters {
     received_bytes: AtomicU64,
     dropped_reports: AtomicU64,
     refused: AtomicU64,
-    /// The last of them.
+    /// The latest ended connections, the oldest first.
     finished: Mutex<VecDeque<Finished>>,
 }
 
 impl Counters {
-    /// Connections that have ended, the last one first.
+    /// Returns the latest ended connections, the newest first.
     pub(crate) fn finished(&self) -> Vec<Finished> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
@@ -202,7 +202,7 @@ impl Counters {
     }
 }
 
-/// Where the tasks of a role leave their reports.
+/// Takes the reports of a role's tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
     sender: mpsc::Sender<Event>,
@@ -215,7 +215,7 @@ impl Reports {
         (Self { sender, counters: Arc::default() }, receiver)
     }
 
-    /// Leaves a report. Never waits.
+    /// Passes on and counts a report. Never waits.
     pub(crate) fn put(&self, event: Event) {
         let add = |counter: &AtomicU64, n| _ = counter.fetch_add(n, Ordering::Relaxed);
         if let Event::Finished(finished) = &event {
@@ -230,7 +230,7 @@ impl Reports {
         }
     }
 
-    /// The server has refused a connection.
+    /// Counts a connection that the server has refused.
     pub(crate) fn count_refused(&self) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -240,7 +240,7 @@ impl Reports {
     }
 }
 
-/// Ends a role, from any thread. Clones end the same.
+/// Ends a role from any thread. Clones end the same role.
 #[derive(Clone, Debug)]
 pub struct Stop {
     stopped: Arc<watch::Sender<bool>>,
@@ -253,14 +253,14 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Ends what runs with it.
+    /// Ends the role.
     pub fn stop(&self) {
         self.stopped.send_replace(true);
     }
 
-    /// Waits until it is used.
+    /// Waits until the role is to end.
     pub(crate) async fn stopped(&self) {
-        // It fails only if the sender is gone, which this holds.
+        // `wait_for` fails only if the sender is gone, and `self` holds the sender.
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 }

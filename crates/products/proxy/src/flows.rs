@@ -1,8 +1,7 @@
-//! The connections of a role while they are there: what each has moved, for whoever looks, and whether it is
-//! time to end it.
+//! The live connections of a role: the bytes that each has moved, for the status, and the end of idle ones.
 //!
-//! Whoever moves bytes counts them and reads no clock for that. A sweep sees once a second
-//! which counters stand still.
+//! The tasks that move bytes only count them, without reading a clock. A sweep checks at least once a second
+//! whose counters have not changed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,45 +17,45 @@ use tokio::time::sleep;
 use crate::quota::Admitted;
 use crate::trunk::Destination;
 
-/// How long things may take.
+/// The time-outs of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A program, or a client, may take so long to say who it is and what it wants.
+    /// The longest time that a program or a client may take to identify itself and send its request.
     pub handshake: Duration,
-    /// A connection on which nothing moves for so long is reset.
+    /// The time after which a connection without traffic is reset.
     pub idle: Duration,
-    /// The same for one that one side has ended.
+    /// The time after which a connection without traffic is reset if one side has ended it.
     pub half_closed: Duration,
 }
 
-/// Returns the user of something at the server: the client, or, without keys, its host.
+/// Returns the name under which the server counts a connection: the client, or without keys its host.
 pub(crate) fn user(client: Option<&str>, from: SocketAddr) -> String {
     client.map_or_else(|| from.ip().to_canonical().to_string(), str::to_owned)
 }
 
 impl Default for Timeouts {
-    /// 30 s, an hour, ten minutes.
+    /// Returns 30 s, one hour and ten minutes.
     fn default() -> Self {
         let minute = Duration::from_secs(60);
         Self { handshake: minute / 2, idle: minute * 60, half_closed: minute * 10 }
     }
 }
 
-/// Between two looks, at most and at least. A quarter of the shorter limit is exact enough.
+/// The longest and shortest time between two sweeps. A quarter of the shorter time-out is exact enough.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 const LOOK_MIN: Duration = Duration::from_millis(10);
 
-/// From the connection to the stream.
+/// The index of the direction from the connection to the stream.
 const FROM_TCP: usize = 0;
-/// From the stream to the connection.
+/// The index of the direction from the stream to the connection.
 const TO_TCP: usize = 1;
 
-/// A connection, as others see it.
+/// A live connection.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// The program, or the client's host.
+    /// The program's address at the client, the client's address at the server.
     pub(crate) from: SocketAddr,
-    /// The client's name, or the user's.
+    /// The client's name at the server, the user's name at the client.
     pub(crate) user: Option<String>,
     pub(crate) destination: Destination,
     /// The origin's address, once it is connected.
@@ -70,7 +69,8 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// It has a way to the other end: at the client a stream, at the server a connection to the origin.
+    /// Notes that the connection has a way to the other end: at the client a stream, at the server a
+    /// connection to the origin.
     pub(crate) fn open(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
@@ -79,34 +79,34 @@ impl Flow {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Bytes came from the connection. Returns when the next ones may be read.
+    /// Counts bytes that came from the connection. Returns when the rate limit allows the next read.
     pub(crate) async fn count_from_tcp(&self, bytes: usize) {
         self.moved[FROM_TCP].fetch_add(bytes as u64, Ordering::Relaxed);
         self.admitted.rate().pay(FROM_TCP, bytes).await;
     }
 
-    /// Bytes went to the connection. Returns when the next ones may.
+    /// Counts bytes that went to the connection. Returns when the rate limit allows the next write.
     pub(crate) async fn count_to_tcp(&self, bytes: usize) {
         self.moved[TO_TCP].fetch_add(bytes as u64, Ordering::Relaxed);
         self.admitted.rate().pay(TO_TCP, bytes).await;
     }
 
-    /// Bytes that moved from the connection, and towards it.
+    /// Returns the bytes that have moved from the connection and towards it.
     pub(crate) fn moved(&self) -> [u64; 2] {
         [FROM_TCP, TO_TCP].map(|direction| self.moved[direction].load(Ordering::Relaxed))
     }
 
-    /// The most that should be read from the connection at once.
+    /// Returns the most bytes that should be read from the connection at once.
     pub(crate) fn piece_from_tcp(&self) -> usize {
         self.admitted.rate().piece_bytes(FROM_TCP)
     }
 
-    /// The most that should go to the connection at once.
+    /// Returns the most bytes that should be written to the connection at once.
     pub(crate) fn piece_to_tcp(&self) -> usize {
         self.admitted.rate().piece_bytes(TO_TCP)
     }
 
-    /// One direction has ended.
+    /// Notes that one direction has ended.
     pub(crate) fn half_close(&self) {
         self.is_half_closed.store(true, Ordering::Relaxed);
     }
@@ -115,7 +115,7 @@ impl Flow {
         self.is_half_closed.load(Ordering::Relaxed)
     }
 
-    /// Returns when it has to end, and why.
+    /// Waits until the connection has to end early, and returns the reason.
     pub(crate) async fn ends_early(&self) -> Early {
         tokio::select! {
             () = self.late.notified() => Early::Idle,
@@ -124,19 +124,20 @@ impl Flow {
     }
 }
 
-/// Why a connection has to end before its ends want that.
+/// The reason why a role ends a connection before its two ends do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Early {
-    /// Nothing has moved for too long.
+    /// No byte has moved for the idle time.
     Idle,
-    /// Another user gets its place.
+    /// The connection gives its place to another user.
     GaveWay,
 }
 
 #[derive(Debug)]
 struct Entry {
     flow: Arc<Flow>,
-    /// What was seen at the last look, and since when it is so.
+    /// The counters and the half-closed flag at the last sweep, and the time since which they have not
+    /// changed.
     seen: ([u64; 2], bool),
     since: Time,
 }
@@ -148,7 +149,7 @@ struct State {
     next: u64,
 }
 
-/// All connections. Clones are the same.
+/// The live connections of a role. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Flows {
     state: Arc<Mutex<State>>,
@@ -165,7 +166,7 @@ impl Flows {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One begins.
+    /// Adds a connection to the list.
     pub(crate) fn begin(
         &self,
         from: SocketAddr,
@@ -195,8 +196,8 @@ impl Flows {
         Open { flow, number, flows: self.clone() }
     }
 
-    /// How many there are, and those that have moved the most bytes, `most` of them, by their numbers; what
-    /// the clock says.
+    /// Returns the number of connections, the `most` of them with the most bytes, ordered by their numbers,
+    /// and the present time.
     pub(crate) fn list(&self, most: usize) -> (usize, Vec<(u64, Arc<Flow>)>, Time) {
         let state = self.lock();
         let mut all: Vec<_> =
@@ -213,7 +214,7 @@ impl Flows {
         (count, all, self.clock.now())
     }
 
-    /// How many each user has, or each host where there are no names.
+    /// Returns the number of connections of each user, or of each host without names.
     pub(crate) fn by_user(&self) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for entry in self.lock().flows.values() {
@@ -222,7 +223,7 @@ impl Flows {
         all
     }
 
-    /// Others: they hold for the connections that are there too.
+    /// Replaces the time-outs, also for the live connections.
     pub(crate) fn set(&self, timeouts: Timeouts) {
         self.lock().timeouts = timeouts;
     }
@@ -231,7 +232,7 @@ impl Flows {
         self.lock().timeouts
     }
 
-    /// Ends those on which nothing moves; never ends itself.
+    /// Ends idle connections. Never returns.
     pub(crate) async fn sweep(&self) {
         loop {
             let timeouts = self.timeouts();
@@ -258,7 +259,7 @@ impl Flows {
     }
 }
 
-/// A connection that is in the list until this is dropped.
+/// Keeps a connection in the list until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Open {
     flow: Arc<Flow>,

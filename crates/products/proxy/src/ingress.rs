@@ -1,14 +1,13 @@
-//! What programs speak: SOCKS5 and HTTP, up to the moment at which it is known where they want to go.
+//! The protocols of programs, SOCKS5 and HTTP, up to the moment when the destination is known.
 //!
-//! A [`Handshake`] is a machine: it is told what arrived, and says what to write and, in the end, what is
-//! [wanted](Request). However the bytes are cut, the outcome is the same; what a program sends before it was
-//! asked to is taken.
+//! A [`Handshake`] is a machine: it is given the bytes that arrive, returns the bytes to write, and finally
+//! the [request](Request). The result does not depend on how the bytes are split. Bytes that a program sends
+//! before it has the answer are accepted.
 //!
 //! **One plain request a connection.** A request in absolute form is passed on in origin form with
-//! `Connection: close`, its end is found by its framing ([`Body`]), and what comes behind it is dropped. So
-//! no byte of a request for one origin can reach another, and answers pass as they are, without being parsed.
-//! The next request costs the program a connection to its own host, and a stream: no round trip between the
-//! hosts.
+//! `Connection: close`. Its framing ([`Body`]) gives its end, and later bytes are dropped. So no byte of a
+//! request for one origin can reach another, and answers pass unparsed. The next request costs the program a
+//! connection to its own host and a new stream, but no round trip between the hosts.
 
 mod body;
 pub mod capsule;
@@ -27,7 +26,7 @@ pub use body::{Body, Malformed};
 use crate::constant_time::same;
 use crate::trunk::{Destination, Reason};
 
-/// Who may use the proxy: pairs of name and password. None: whoever reaches it.
+/// The users of the proxy, as pairs of name and password. Without any, every program may use it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Users(Vec<(String, String)>);
 
@@ -38,88 +37,90 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// These.
+    /// Creates the list of these users.
     pub fn new(users: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(users.into_iter().collect())
     }
 
-    /// Whether nobody needs a name.
+    /// Whether programs need no name.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this name goes with this password. Takes as long whichever byte is wrong.
+    /// Whether `name` and `password` belong together. The time does not depend on which byte is wrong.
     #[must_use]
     pub fn admits(&self, name: &[u8], password: &[u8]) -> bool {
         let admits = |(n, p): &(String, String)| same(n.as_bytes(), name) & same(p.as_bytes(), password);
         self.is_open() || self.0.iter().fold(false, |found, user| found | admits(user))
     }
 
-    /// The user of this name. Where nobody needs a name there is none.
+    /// Returns the user of this name. There is none if programs need no name.
     fn named(&self, name: &[u8]) -> Option<String> {
         self.0.iter().map(|(user, _)| user).find(|user| user.as_bytes() == name).cloned()
     }
 }
 
-/// What has become of a handshake.
+/// The state of a handshake after some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     /// More bytes are needed.
     More,
-    /// It is known what the program wants.
+    /// The program wants a connection.
     Wanted(Box<Request>),
-    /// The program wants to send datagrams, as long as its connection lives.
+    /// The program wants to send datagrams as long as its connection lives.
     Associate(Box<Association>),
-    /// It cannot be had: the output says so, and the connection is to be closed after it.
+    /// The request is refused. The output has the answer; the connection is to be closed after it.
     Refused,
 }
 
-/// In which words a program is answered.
+/// The form in which a program gets its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Socks,
-    /// HTTP's CONNECT.
+    /// The answer to CONNECT in HTTP.
     Tunnel,
-    /// A request in absolute form, which the origin answers.
+    /// The origin answers the request, which was in absolute form.
     Plain,
-    /// Not at all: it does not know that it does not speak to its destination.
+    /// No answer, because the program does not know that it speaks to a proxy.
     Redirected,
 }
 
-/// What a program wants.
+/// A program's request for a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where to.
+    /// The destination.
     pub destination: Destination,
-    /// The first bytes for the origin: all that have come.
+    /// The first bytes for the origin: all that have arrived.
     pub first: Vec<u8>,
-    /// Which of the bytes that follow are for the origin too.
+    /// Finds which of the following bytes are for the origin too.
     pub body: Body,
-    /// Who asks, where that was to be said.
+    /// The user, if programs need a name.
     pub user: Option<String>,
     form: Form,
 }
 
 impl Request {
-    /// That of a program whose connection was redirected: it has said nothing, and is told nothing.
+    /// Creates the request of a redirected connection. The program has sent nothing to the proxy and gets no
+    /// answer.
     #[must_use]
     pub fn redirected(destination: Destination) -> Self {
         Self { destination, first: Vec::new(), body: Body::Endless, user: None, form: Form::Redirected }
     }
 
-    /// What to write when the destination is connected, or will be. Nothing if the origin itself answers.
+    /// Returns the bytes to write when the destination is connected or will be. They are empty if the origin
+    /// itself answers.
     #[must_use]
     pub fn accepted(&self) -> &'static [u8] {
         match self.form {
-            // The address of our end is of no use to anybody; programs expect one of the right length.
+            // Programs do not use this address, but expect one of the right length.
             Form::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
             Form::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",
             Form::Plain | Form::Redirected => &[],
         }
     }
 
-    /// What to write when it cannot be connected, as long as nothing else was written.
+    /// Returns the bytes to write when the connection fails and nothing else was written yet.
     #[must_use]
     pub fn failed(&self, reason: Reason) -> Vec<u8> {
         match self.form {
@@ -129,43 +130,43 @@ impl Request {
         }
     }
 
-    /// Whether the program is told only by what comes from the origin, so that a failure can still be said
-    /// when it is known.
+    /// Whether the program gets its first answer from the origin. If so, a failure that is known later can
+    /// still be reported.
     #[must_use]
     pub fn is_answered_by_origin(&self) -> bool {
         self.form == Form::Plain
     }
 }
 
-/// Datagrams that a program wants to send, as long as its connection lives.
+/// A program's request to send datagrams as long as its connection lives.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Association {
-    /// Where to: the datagrams are in capsules on its connection (RFC 9298). `None`: each has its own
-    /// destination, and comes to a port of ours (RFC 1928 section 7).
+    /// The destination of datagrams in capsules on the connection (RFC 9298). With `None`, each datagram
+    /// comes to a UDP port of the client and names its own destination (RFC 1928 section 7).
     pub to: Option<Destination>,
-    /// From which port of its host they come to ours, if the program said so (RFC 1928 section 6).
+    /// The port from which the program sends its datagrams, if the program named it (RFC 1928 section 6).
     pub port: Option<NonZero<u16>>,
-    /// What of the capsules has come.
+    /// The bytes of capsules that have already arrived.
     pub first: Vec<u8>,
-    /// Who asks, where that was to be said.
+    /// The user, if programs need a name.
     pub user: Option<String>,
 }
 
 impl Association {
-    /// What to write when it can be had; of SOCKS, where `bound` is the port of ours.
+    /// Returns the bytes to write when the request is granted. For SOCKS, `bound` is the client's UDP port.
     #[must_use]
     pub fn accepted(&self, bound: SocketAddr) -> Vec<u8> {
         if self.to.is_some() { connect_udp::ACCEPTED.to_vec() } else { socks_udp::bound(bound) }
     }
 
-    /// What to write when it cannot be had.
+    /// Returns the bytes to write when the request fails.
     #[must_use]
     pub fn failed(&self, reason: Reason) -> Vec<u8> {
         if self.to.is_some() { http::failed(reason) } else { socks::reply(socks::code(reason)).to_vec() }
     }
 }
 
-/// The machine: until it is known what a program wants.
+/// Reads the start of a program's connection until its request is known.
 #[derive(Debug)]
 pub struct Handshake {
     machine: Machine,
@@ -179,21 +180,21 @@ enum Machine {
 }
 
 impl Handshake {
-    /// One in SOCKS5 (RFC 1928), with names and passwords as in RFC 1929.
+    /// Creates a handshake in SOCKS5 (RFC 1928), with names and passwords as in RFC 1929.
     #[must_use]
     pub fn socks(users: Users) -> Self {
         Self { machine: Machine::Socks(socks::Socks::default()), users }
     }
 
-    /// One in HTTP/1.1: CONNECT (RFC 9110 section 9.3.6) or the absolute form (RFC 9112 section 3.2.2), with
-    /// the Basic scheme (RFC 7617).
+    /// Creates a handshake in HTTP/1.1: CONNECT (RFC 9110 section 9.3.6) or the absolute form (RFC 9112
+    /// section 3.2.2), with the Basic scheme (RFC 7617).
     #[must_use]
     pub fn http(users: Users) -> Self {
         Self { machine: Machine::Http(http::Head::default()), users }
     }
 
-    /// Takes what arrived, and appends what is to be written to `out`. Not to be called after it has said
-    /// anything but [`Progress::More`].
+    /// Takes the bytes that arrived, and appends the bytes to write to `out`. Must not be called again after
+    /// it has returned anything but [`Progress::More`].
     pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Progress {
         match &mut self.machine {
             Machine::Socks(socks) => socks.handle(bytes, &self.users, out),

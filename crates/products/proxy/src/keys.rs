@@ -1,7 +1,7 @@
 //! Keys: Ed25519 (RFC 8032), one pair for each server and each client.
 //!
-//! A server makes its pair at its first start. `anabranch proxy pair` makes one for a client: its public key
-//! goes into the server's list of [`Clients`], its private key with the server's public key into a line
+//! A server makes its pair at its first start. `anabranch proxy pair` makes a pair for a client. Its public
+//! key goes into the server's list of [`Clients`]; its private key and the server's public key go into a line
 //! ([`Pairing`]) that the user takes to the client.
 
 mod clients;

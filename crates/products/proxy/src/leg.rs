@@ -1,18 +1,18 @@
-//! One end of a leg: datagrams of programs between client and server, beside the trunks, over several paths.
-//! A machine: no clock, no socket. `docs/wire-proxy.md` has the format.
+//! One end of a leg, which carries programs' datagrams between client and server over several paths, beside
+//! the trunks. It is a machine without a clock or a socket. `docs/wire-proxy.md` has the format.
 //!
-//! A *path* is one UDP socket of the client and what the server sees of it. Each has a window, an estimator
-//! and loss detection of its own ([`anabranch_algo::subflow::Subflow`]), all of one leg a group: their
-//! windows are coupled. What is lost is not sent again: programs that want that do it themselves. Each side
-//! probes its paths, and [says](Leg::health) which answer.
+//! A *path* is one UDP socket of the client, as both ends see it. Each path has its own window, round-trip
+//! estimator and loss detection ([`anabranch_algo::subflow::Subflow`]). All paths of a leg are one group
+//! whose windows are coupled. Lost datagrams are not sent again: programs that want that do it themselves.
+//! Each side probes its paths and [reports](Leg::health) which answer.
 //!
-//! A *flow* is what one program sends and gets; its datagrams have numbers. Which path one takes is
-//! [decided](Mode) when it leaves, as late as possible. Everything has a limit: what waits to be sent in
-//! bytes and in time ([`queue`]), what waits for datagrams before it the same ([`reorder`]).
+//! A *flow* holds the datagrams of one program, which have numbers. The path of a datagram is [chosen](Mode)
+//! when it leaves, as late as possible. Datagrams that wait to be sent ([`queue`]) or wait for earlier ones
+//! ([`reorder`]) are limited in bytes and in time.
 //!
-//! The world hands in packets as they came ([`receive`](Leg::receive)), datagrams of its programs
-//! ([`send`](Leg::send)), takes packets ([`poll_transmit`](Leg::poll_transmit)) until there is none, and
-//! comes back at the [`deadline`](Leg::deadline).
+//! The world passes in the packets that arrive ([`receive`](Leg::receive)) and the programs' datagrams
+//! ([`send`](Leg::send)). It then takes packets ([`poll_transmit`](Leg::poll_transmit)) until there is none,
+//! and comes back at the [`deadline`](Leg::deadline).
 
 mod health;
 mod incoming;
@@ -46,24 +46,25 @@ pub use seal::{Protection, SECRET_BYTES};
 
 use crate::trunk::{Destination, Side};
 
-/// Flows of one leg, at most: a client opens no more, and a server gives each a socket.
+/// The most flows of a leg. A client opens no more, and a server has a socket for each.
 pub const FLOWS_MAX: usize = 1_024;
-/// Flows that a server's end knows of, at most, some of which are about to end.
+/// The most flows that a server's end knows, including those that are about to end.
 const KNOWN_FLOWS_MAX: usize = 4 * FLOWS_MAX;
-/// The highest number of a flow: 24 bits.
+/// The highest number of a flow, which has 24 bits.
 pub const FLOW_MAX: u32 = 0xff_ffff;
 
-/// How a leg works.
+/// The settings of a leg.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The congestion controller of each path.
     pub control: Algorithm,
-    /// Paths are probed so often while nothing moves.
+    /// The time between two probes of a path while nothing moves.
     pub idle_probe: Span,
 }
 
 impl Default for Settings {
-    /// The default controller; a probe each 25 s, so that address translators do not forget the path.
+    /// Returns the default controller, and a probe every 25 s, so that address translators do not forget the
+    /// path.
     ///
     /// # Panics
     /// Never: the name is in the table.
@@ -74,75 +75,75 @@ impl Default for Settings {
     }
 }
 
-/// What happened.
+/// An event of a leg.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A datagram has come: from there (at the client), or for there (at the server).
+    /// A datagram has arrived: at the client from `peer`, at the server for `peer`.
     Datagram {
         /// The flow.
         flow: u32,
-        /// The program's peer.
+        /// The host with which the program exchanges datagrams.
         peer: Destination,
         /// The payload.
         bytes: Bytes,
     },
-    /// A path answers, or does not any more.
+    /// A path begins to answer, or stops.
     Path {
-        /// Its number.
+        /// The number of the path.
         path: u8,
-        /// Whether it answers.
+        /// Whether the path answers.
         is_alive: bool,
     },
 }
 
-/// What was dropped, and why, in all.
+/// The numbers of dropped packets and datagrams, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that were not of this leg's other end: forged, damaged, or of another leg.
+    /// Packets that did not come from this leg's other end: forged, damaged, or of another leg.
     pub forged: u64,
-    /// Packets that came twice, or much too late.
+    /// Packets that came twice or much too late.
     pub replayed: u64,
-    /// Packets that are not as in the format.
+    /// Packets that violate the format.
     pub malformed: u64,
     /// Second copies of datagrams.
     pub copies: u64,
-    /// Datagrams that waited too long to be sent, or found no place.
+    /// Datagrams that waited too long to be sent, or for which the queue had no room.
     pub queue_drops: u64,
-    /// Datagrams that no packet can hold.
+    /// Datagrams that do not fit into a packet.
     pub too_long: u64,
-    /// Datagrams of flows that are not there.
+    /// Datagrams of unknown flows.
     pub strays: u64,
-    /// Datagrams that came after those behind them.
+    /// Datagrams that arrived after later ones had been passed on.
     pub late: u64,
 }
 
-/// Why a packet was dropped.
+/// The reason why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is not of this leg's other end.
+    /// The packet is not from this leg's other end.
     Forged,
-    /// It came before, or comes much too late.
+    /// The packet came before, or much too late.
     Replayed,
-    /// It is not as in the format.
+    /// The packet violates the format.
     Malformed,
 }
 
 /// A packet that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Over which path.
+    /// The number of the path.
     pub path: u8,
-    /// Where to.
+    /// The destination address.
     pub to: SocketAddr,
-    /// How many bytes were appended.
+    /// The number of bytes that were appended.
     pub bytes: usize,
 }
 
-/// One flow as its leg sees it.
+/// The state of one flow.
 #[derive(Debug)]
 struct Flow {
     mode: Mode,
-    /// Number of the next datagram to be sent.
+    /// The number of the next datagram to be sent.
     next: u64,
     received: Received,
     has_received: bool,
@@ -156,25 +157,25 @@ pub struct Leg {
     association: u32,
     protection: Protection,
     settings: Settings,
-    /// In the order of their numbers.
+    /// The paths, ordered by number.
     paths: Vec<Path>,
-    /// What each of them publishes for the others.
+    /// The numbers that each path publishes for the others, in the same order.
     members: Vec<SubflowStats>,
     queue: Queue,
-    /// Second copies that are to leave: path and datagram.
+    /// Second copies that are to be sent, each with its path.
     copies: VecDeque<(u8, Numbered)>,
     flows: BTreeMap<u32, Flow>,
-    /// Those with datagrams that wait for others before them.
+    /// The flows with datagrams that wait for earlier ones.
     holding: BTreeSet<u32>,
     events: VecDeque<Event>,
-    /// The path that the last datagram took.
+    /// The path of the last datagram.
     last_path: Option<u8>,
-    /// Datagrams that were sent in all: where the numbers of a new flow begin.
+    /// The number of datagrams that were sent in all, which is also the first number of a new flow.
     sent_datagrams: u64,
-    /// Makes challenges that nobody can guess.
+    /// The key from which challenges are made, so that they cannot be guessed.
     secret: [u8; SECRET_BYTES],
     challenges: u64,
-    /// When a datagram was last sent or received, or a trunk moved bytes.
+    /// When a datagram was last sent or received, or a trunk last moved bytes.
     traffic_at: Option<Time>,
     counters: Counters,
 }
@@ -202,13 +203,13 @@ impl Leg {
         }
     }
 
-    /// The client's end, without paths yet.
+    /// Creates the client's end, without paths yet.
     #[must_use]
     pub fn client(association: u32, protection: Protection, settings: Settings) -> Self {
         Self::new(Side::Client, association, protection, settings)
     }
 
-    /// The server's end. `secret` is nobody else's: challenges are made of it.
+    /// Creates the server's end. Challenges are made from `secret`, so no other host may know it.
     #[must_use]
     pub fn server(
         association: u32,
@@ -219,14 +220,14 @@ impl Leg {
         Self { secret, ..Self::new(Side::Server, association, protection, settings) }
     }
 
-    /// The number that both ends know it by.
+    /// Returns the number by which both ends know the leg.
     #[must_use]
     pub const fn association(&self) -> u32 {
         self.association
     }
 
-    /// The client has one more path, to the server at this address. `None`: there are
-    /// [`packet::PATHS_MAX`] already.
+    /// Adds a path of the client to the server at this address. Returns its number, or `None` if there are
+    /// [`packet::PATHS_MAX`] paths already.
     pub fn add_path(&mut self, now: Time, server: SocketAddr) -> Option<u8> {
         let number = u8::try_from(self.paths.len()).ok().filter(|n| usize::from(*n) < packet::PATHS_MAX)?;
         self.insert_path(Path::new(number, server, self.settings.control, now));
@@ -239,12 +240,12 @@ impl Leg {
         self.paths.insert(place, path);
     }
 
-    /// The client begins a flow in this mode. Whether there is room for it.
+    /// Opens a flow of the client in this mode. Returns whether there is room for it.
     pub fn open(&mut self, flow: u32, mode: Mode) -> bool {
         self.flow(flow, mode).is_some()
     }
 
-    /// The flow; a new one if there is room.
+    /// Returns the flow, or makes a new one if there is room.
     fn flow(&mut self, flow: u32, mode: Mode) -> Option<&mut Flow> {
         let most = if self.side == Side::Client { FLOWS_MAX } else { KNOWN_FLOWS_MAX };
         if self.flows.len() >= most && !self.flows.contains_key(&flow) {
@@ -260,7 +261,7 @@ impl Leg {
         }))
     }
 
-    /// Nobody uses the flow any more.
+    /// Forgets a flow that is no longer used.
     pub fn forget(&mut self, flow: u32) {
         self.flows.remove(&flow);
         self.holding.remove(&flow);
@@ -268,8 +269,8 @@ impl Leg {
         self.copies.retain(|(_, copy)| copy.flow != flow);
     }
 
-    /// Takes a datagram of a flow, which waits for its turn: for `peer` (at the client), or from it. The
-    /// flow's mode is that of [`open`](Self::open), at the server that of what came last.
+    /// Queues a datagram of a flow: at the client to `peer`, at the server from `peer`. The flow's mode is
+    /// that given to [`open`](Self::open), at the server that of the last datagram that arrived.
     pub fn send(&mut self, now: Time, flow: u32, peer: &Destination, bytes: Bytes) {
         if !self.flows.contains_key(&flow) {
             self.counters.strays += 1;
@@ -281,43 +282,43 @@ impl Leg {
         }
     }
 
-    /// The client's path has this rank: the lowest one that has room is used, the last one ([`u8::MAX`])
-    /// if no other answers. The server learns it with the next probe.
+    /// Sets the rank of a client's path. The path with the lowest rank that has room is used, and a path of
+    /// rank [`u8::MAX`] only if no other answers. The server learns the rank with the next probe.
     pub fn set_rank(&mut self, path: u8, rank: u8) {
         if let Some(path) = self.paths.iter_mut().find(|other| other.number == path) {
             path.is_probe_due |= std::mem::replace(&mut path.rank, rank) != rank;
         }
     }
 
-    /// Something moves on the trunks beside this leg: paths are probed often.
+    /// Notes that bytes move on the trunks beside this leg, so that its paths are probed often.
     pub const fn note_traffic(&mut self, now: Time) {
         self.traffic_at = Some(now);
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What was dropped in all.
+    /// Returns the numbers of dropped packets and datagrams.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How each path fares.
+    /// Returns the health of each path.
     #[must_use]
     pub fn health(&self) -> Vec<PathHealth> {
         self.paths.iter().map(Path::health).collect()
     }
 
-    /// Whether something that was sent has an answer on some path, or may still get one.
+    /// Whether any path answers.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.paths.iter().any(|path| path.is_alive)
     }
 
-    /// When anything last came from the other end.
+    /// Returns when the last packet came from the other end.
     #[must_use]
     pub fn heard_at(&self) -> Option<Time> {
         self.paths.iter().filter_map(|path| path.heard_at).max()

@@ -1,4 +1,4 @@
-//! UDP sockets for legs, in the runtime; and what a leg has to send, in few system calls.
+//! UDP sockets for legs in the runtime. Sends a leg's packets with few system calls.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::leg::Leg;
 
-/// Calls in a row that receive, so that what is to be sent does not wait for all that comes.
+/// The most receiving calls in a row, so that packets to send do not wait for all that arrive.
 const RECEIVES_MAX: usize = 4;
 
 struct Fd(Udp);
@@ -23,7 +23,7 @@ impl AsRawFd for Fd {
     }
 }
 
-/// A socket of a leg.
+/// A UDP socket of a leg.
 pub(crate) struct LegSocket {
     udp: AsyncFd<Fd>,
 }
@@ -37,12 +37,12 @@ impl LegSocket {
         Ok(Self { udp: AsyncFd::new(Fd(udp))? })
     }
 
-    /// One of a client: over this egress, to this server.
+    /// Opens a client's socket to this server over this egress.
     pub(crate) fn connect(via: &Egress, server: SocketAddr) -> io::Result<Self> {
         Self::new(Udp::connect(via, server)?)
     }
 
-    /// One of a server.
+    /// Opens a server's socket at this address.
     pub(crate) fn listen(address: SocketAddr) -> io::Result<Self> {
         Self::new(Udp::listen(address)?)
     }
@@ -51,10 +51,10 @@ impl LegSocket {
         self.udp.get_ref().0.local_addr()
     }
 
-    /// Hands what has come to `each`; pending when there is nothing.
+    /// Passes the packets that have arrived to `each`. Pending if there is none.
     ///
     /// # Errors
-    /// The socket is of no further use.
+    /// If the socket failed; it cannot be used any more.
     pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -71,8 +71,8 @@ impl LegSocket {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends datagrams of `segment` bytes each, the last one may be shorter. What finds no room in the socket
-    /// is lost, as in any other queue on the way.
+    /// Sends datagrams of `segment` bytes each, of which the last may be shorter. Datagrams for which the
+    /// socket has no room are lost, as in any other queue on the way.
     pub(crate) fn send(&self, to: Option<SocketAddr>, from: Option<IpAddr>, bytes: &[u8], segment: usize) {
         let udp = &self.udp.get_ref().0;
         let at_once = udp.max_segments(segment) * segment.max(1);
@@ -86,8 +86,8 @@ impl LegSocket {
     }
 }
 
-/// Takes all that a leg has to send, and hands it to `send` in runs of packets of one size over one path:
-/// path, address, bytes, size. `buffer` is of no use but for its memory.
+/// Takes all packets that a leg has to send. Passes them to `send` in runs of equally long packets for one
+/// path: the path, the address, the bytes and the length of a packet. `buffer` is only used for its memory.
 pub(crate) fn transmit_all(
     leg: &mut Leg,
     now: Time,
@@ -95,7 +95,7 @@ pub(crate) fn transmit_all(
     mut send: impl FnMut(u8, SocketAddr, &[u8], usize),
 ) {
     buffer.clear();
-    // Path, address, size of the run that begins the buffer.
+    // The path, the address and the packet length of the run at the start of the buffer.
     let mut run: Option<(u8, SocketAddr, usize)> = None;
     while let Some(next) = leg.poll_transmit(now, buffer) {
         let before = buffer.len() - next.bytes;

@@ -1,35 +1,35 @@
-//! Every program on several links, towards servers that know nothing of it: SOCKS5 and HTTP proxies whose
-//! middle is Multipath TCP.
+//! Lets every program use several links, towards servers that need no change: SOCKS5 and HTTP proxies that
+//! are connected by Multipath TCP.
 //!
-//! **Purpose.** A client on the host with the links, a server on a host with a good connection, and trunks
-//! between them: few connections that are there already and carry many streams. The crate's README has the
-//! data flow and what is refused; `docs/wire-proxy.md` the wire format.
+//! **Purpose.** A client runs on the host with the links, a server on a host with a good connection. Trunks
+//! between them are few lasting connections that carry many streams. The crate's README has the data flow and
+//! the refusals; `docs/wire-proxy.md` has the wire format.
 //!
 //! **Non-goals.** No command line, no printing, no signals: events go to the caller. No congestion control:
-//! the kernel's, with the controllers of the crate `kernel`.
+//! the kernel does that, with the controllers of the crate `kernel`.
 //!
 //! **Map.**
-//! * [`trunk`]: one end of a trunk, a machine; [`trunk::frame`]: its wire format; [`trunk::Destination`]:
-//!   where a program wants to go.
-//! * [`trunk_task`]: a trunk in the world: [`start`](trunk_task::start) it on a connection,
-//!   [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
-//! * [`leg`]: one end of a leg, a machine: programs' datagrams over several paths; [`leg::packet`]: its
-//!   format.
-//! * [`pool`]: on which trunk a stream is opened; when one more is wanted, when one may go.
-//! * [`keys`]: pairs of keys, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with them.
-//! * [`socket`]: MPTCP sockets for trunks, and what the kernel says of them.
-//! * [`links`]: which links a client uses, and what the kernel is told of them.
-//! * [`ingress`]: what programs speak.
-//! * [`redirect`]: programs that know nothing of a proxy.
-//! * [`egress`]: connections to origins; [`policy`]: which are allowed.
+//! * [`trunk`]: one end of a trunk, a machine; [`trunk::frame`]: its wire format; [`trunk::Destination`]: the
+//! destination of a program.
+//! * [`trunk_task`]: runs a trunk in the world: [`start`](trunk_task::start) it on a connection,
+//! [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
+//! * [`leg`]: one end of a leg, a machine that carries programs' datagrams over several paths;
+//! [`leg::packet`]: its format.
+//! * [`pool`]: chooses the trunk of a stream, and when to open and close trunks.
+//! * [`keys`]: key pairs, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with these
+//! keys.
+//! * [`socket`]: MPTCP sockets for trunks, and the kernel's information about them.
+//! * [`links`]: the links that a client uses, and the kernel's endpoints for them.
+//! * [`ingress`]: the protocols of programs.
+//! * [`redirect`]: takes connections of programs that know no proxy.
+//! * [`egress`]: connections to origins; [`policy`]: the destinations that are allowed.
 //! * [`config`]: the settings of both roles, for files, flags and programs.
-//! * [`flows`]: the connections that are there, and how long they may take; [`quota`]: what one user may
-//!   have.
-//! * [`status`]: what a role is doing: a snapshot, a page, metrics; `traffic`: what links carry.
-//! * `constant_time`: comparisons that give nothing away; `descriptors`: how many are left.
-//! * `relay`: bytes between a TCP connection and a stream; `buffer`: what is read into.
-//! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
-//!   that ends it.
+//! * [`flows`]: the live connections and their time-outs; [`quota`]: the limits of each user.
+//! * [`status`]: the state of a role as a snapshot, a page and metrics; `traffic`: the bytes on each link.
+//! * `constant_time`: comparisons that reveal no secret; `descriptors`: the limits on descriptors.
+//! * `relay`: moves bytes between a TCP connection and a stream; `buffer`: the buffers of reads.
+//! * [`client`], [`server`]: the two roles, started with options; [`Running`] has the [events](Event), and
+//! the handle that ends the role.
 #![deny(unsafe_code)]
 
 mod buffer;
@@ -51,8 +51,8 @@ pub mod server;
 pub mod status;
 mod traffic;
 
-// The parts of the two roles: open to the tests, examples and fuzz targets of this workspace, and to the
-// documentation's links, but no interface for programs.
+// The parts of the two roles are public for the tests, examples and fuzz targets of this workspace and for
+// links in the documentation. They are no interface for programs.
 #[doc(hidden)]
 pub mod egress;
 #[doc(hidden)]
@@ -80,5 +80,5 @@ pub use role::{Reloader, Running};
 pub use status::Status;
 pub use trunk::Host;
 
-/// Where a server listens if nobody says where.
+/// The default port of a server.
 pub const PORT: u16 = 26_228;

@@ -1,13 +1,13 @@
-//! The links that a client uses: which, what each may carry, and what the kernel is told of them.
+//! The links that a client uses: their choice, their limits, and the kernel's endpoints for them.
 //!
-//! * [`Via`]: one link as a user names it, `wwan0:cost=5,cap=20GB/month`.
-//! * `kernel_paths`: the kernel's MPTCP has an endpoint for each link as long as the client lives.
-//! * `meter`: what the trunks' subflows say of each link; `liveness`: which links are dead, a decision;
-//!   `probe` asks; `watch`: what is done then.
-//! * `caps`: what links with a cap have carried, and whether they may carry more, a decision; `calendar`: for
-//!   how long; `book`: the file that keeps it.
-//! * `price`: which links carry data, by what they cost, a decision.
-//! * `racing`: the first subflow of a trunk goes over a link that answers.
+//! * [`Via`]: a link as a user names it, `wwan0:cost=5,cap=20GB/month`.
+//! * `kernel_paths`: gives the kernel's MPTCP an endpoint for each link while the client lives.
+//! * `meter`: reads the trunks' subflows for each link; `liveness`: decides which links are dead; `probe`:
+//! asks the server over a link; `watch`: carries these decisions out.
+//! * `caps`: counts the bytes of links with a cap, and decides whether they may carry more; `calendar`: the
+//! periods of caps; `book`: the file with the counts.
+//! * `price`: decides by cost which links carry data.
+//! * `racing`: starts the first subflow of a trunk over a link that answers.
 
 mod book;
 mod calendar;

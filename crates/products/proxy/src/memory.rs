@@ -1,14 +1,14 @@
-//! How much memory the trunks of a server may have together for bytes that wait: their clients
-//! [share](anabranch_algo::fair_share) it. Where it is full, the client that has most gives way: of its
-//! trunks the one whose bytes nobody has taken for longest resets the streams that hold the most.
+//! The limit on the memory of a server's trunks for waiting bytes. Clients
+//! [share](anabranch_algo::fair_share) it. If it is full, the client with the most bytes gives way: the one
+//! of its trunks whose bytes have waited longest resets the streams that hold the most.
 
 use std::fs;
 
-/// What all trunks may have, as part of the host's memory, and at least.
+/// The part of the host's memory that all trunks may use, and the least number of bytes.
 const PART: u64 = 8;
 const BYTES_MIN: u64 = 64 << 20;
 
-/// Bytes that all trunks may hold here.
+/// Returns the number of bytes that all trunks may hold on this host.
 pub(crate) fn shared_bytes() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_bytes(&text));
     total.map_or(BYTES_MIN, |bytes| (bytes / PART).max(BYTES_MIN))

@@ -1,20 +1,20 @@
-//! Which destinations are allowed: [`Policy`].
+//! Decides which destinations are allowed: [`Policy`].
 //!
-//! Rules name a network, and perhaps a port. Of those that fit, the most special one decides: the one with
-//! the longest prefix; of two that are as long the one with a port; of two that are alike in that too,
-//! `deny`. But a port that is denied is not opened by a rule that allows a network as a whole, however
-//! special that is: the rule that decides must have the port. The networks in [`NOT_PUBLIC`] are denied by
-//! rules that come after all others of their length. What no rule fits is allowed.
+//! Rules name a network, and perhaps a port. Of the rules that fit an address, the most special one decides:
+//! the one with the longest prefix, then one with a port, then `deny`. A port that is denied is opened only
+//! by a rule that names the port, however special a rule for a whole network is. The networks in
+//! [`NOT_PUBLIC`] are denied by rules that come after all others of their length. An address that no rule
+//! fits is allowed.
 //!
-//! An address is judged after the name was resolved. One of IPv6 that stands for one of IPv4 is judged as
-//! that one.
+//! Addresses are judged after the name was resolved. An IPv6 address that stands for an IPv4 address is
+//! judged as the latter.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Networks where nothing public is, as the IANA's registries of special-purpose addresses list them (RFC
-/// 6890), with multicast: denied unless a rule says otherwise.
+/// The networks without public hosts, from the IANA's registries of special-purpose addresses (RFC 6890),
+/// with multicast. They are denied unless a rule allows them.
 pub const NOT_PUBLIC: &[(&str, &str)] = &[
     ("0.0.0.0/8", "this network, RFC 791"),
     ("10.0.0.0/8", "private, RFC 1918"),
@@ -45,30 +45,30 @@ pub const NOT_PUBLIC: &[(&str, &str)] = &[
     ("ff00::/8", "multicast, RFC 4291"),
 ];
 
-/// A network, and a port if it is about one only. In text `NET`, `NET:PORT`, or `:PORT` for all networks; a
-/// network is an address, or one with `/BITS` behind it; one of IPv6 stands in brackets before a port.
+/// A network, and perhaps a port of it. It is written `NET`, `NET:PORT`, or `:PORT` for all networks. A
+/// network is an address, perhaps followed by `/BITS`; before a port, one of IPv6 stands in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// `None`: all of both families.
+    /// The network; `None` stands for all of both families.
     network: Option<(IpAddr, u8)>,
     port: Option<u16>,
 }
 
 impl Scope {
-    /// Whether this destination is in it.
+    /// Whether this destination is in the scope.
     #[must_use]
     pub fn has(&self, address: SocketAddr) -> bool {
         self.port.is_none_or(|port| port == address.port())
             && self.network.is_none_or(|network| is_in(address.ip(), network))
     }
 
-    /// Whether this host is in it, at any port.
+    /// Whether this host is in the scope, at any port.
     #[must_use]
     pub fn has_host(&self, host: IpAddr) -> bool {
         self.network.is_none_or(|network| is_in(host, network))
     }
 
-    /// The larger one decides.
+    /// Returns the rank of the scope; the highest rank decides.
     fn speciality(&self) -> (u8, bool) {
         (self.network.map_or(0, |(_, bits)| bits), self.port.is_some())
     }
@@ -108,7 +108,7 @@ impl FromStr for Scope {
         let (network, port) = match bracketed {
             Some((network, "")) => (network, None),
             Some((network, port)) => (network, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
-            // More than one colon: an address of IPv6.
+            // A text with more than one colon is an address of IPv6.
             None => match text.split_once(':') {
                 Some((network, port)) if !port.contains(':') => (network, Some(port)),
                 _ => (text, None),
@@ -141,7 +141,7 @@ impl FromStr for Scope {
     }
 }
 
-/// The first address of the network of this length that has the address.
+/// Returns the first address of the network with this prefix length that contains `ip`.
 fn masked(ip: IpAddr, bits: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -155,8 +155,8 @@ fn masked(ip: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// The address of IPv4 that one of IPv6 stands for, if it does: mapped (RFC 4291 section 2.5.5.2), or
-/// translated by the well-known prefix (RFC 6052 section 2.1).
+/// Returns the IPv4 address for which an IPv6 address stands: mapped (RFC 4291 section 2.5.5.2), or
+/// translated by the well-known prefix (RFC 6052 section 2.1). Returns other addresses unchanged.
 fn meant(ip: IpAddr) -> IpAddr {
     const TRANSLATED: (IpAddr, u8) = (IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0)), 96);
     match ip.to_canonical() {
@@ -168,10 +168,10 @@ fn meant(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Which destinations are allowed; see the [module](self).
+/// The rules of allowed destinations; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// With whether they allow, the most special one first.
+    /// The scopes with whether they are allowed, the most special first.
     rules: Vec<(Scope, bool)>,
 }
 
@@ -182,7 +182,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// One that allows and denies what these say, and denies what is [not public](NOT_PUBLIC).
+    /// Creates a policy of these scopes that also denies the networks that are [not public](NOT_PUBLIC).
     ///
     /// # Panics
     /// Never: the table holds networks.
@@ -193,12 +193,12 @@ impl Policy {
         let not_public = NOT_PUBLIC.iter().map(|(network, _)| network.parse().expect("a network"));
         let not_public = not_public.map(|scope: Scope| (scope, false));
         let mut rules: Vec<(Scope, bool)> = denied.chain(allowed).chain(not_public).collect();
-        // Those that are alike stay in this order.
+        // The sort is stable, so that scopes of equal rank stay in this order.
         rules.sort_by_key(|(scope, _)| std::cmp::Reverse(scope.speciality()));
         Self { rules }
     }
 
-    /// Whether somebody may be connected with this address.
+    /// Whether a connection to this address is allowed.
     #[must_use]
     pub fn allows(&self, address: SocketAddr) -> bool {
         let meant = SocketAddr::new(meant(address.ip()), address.port());
@@ -322,7 +322,7 @@ mod tests {
             ("::1", "", "[::1]:80", true),
             ("[fd00::/8]:443", "", "[fd12::1]:443", true),
             ("[fd00::/8]:443", "", "[fd12::1]:80", false),
-            // All is less than what is not public.
+            // All networks together are less special than the networks that are not public.
             ("0.0.0.0/0", "", "192.168.0.1:80", false),
             ("", ":25", "8.8.8.8:25", false),
             ("", ":25", "8.8.8.8:80", true),

@@ -1,30 +1,29 @@
-//! Which trunk a stream is opened on; when one more is wanted, when one may go. A decision: numbers in,
-//! numbers out.
+//! Decides which trunk a stream is opened on, and when to open and close trunks. It reads no clock.
 //!
-//! A lost packet delays all streams of its trunk, and streams share its congestion window. So one that moves
-//! no bytes is preferred; where all of them do, another is opened for those that follow. A trunk that leaves
-//! something of ours unanswered is passed over as long as there is another.
+//! A lost packet delays all streams of its trunk, and streams share its congestion window. So a trunk that
+//! moves no bytes is preferred. If all move bytes, another trunk is opened for later streams. A trunk that
+//! leaves something unanswered is passed over while there is another.
 
 use anabranch_algo::{Span, Time};
 
-/// A trunk that has not answered for so long, and four round trips more, gets no new streams.
+/// The time without an answer, plus four round trips, after which a trunk gets no new streams.
 const SUSPECT_AFTER: Span = Span::from_secs(1);
 const SUSPECT_RTTS: u64 = 4;
 
-/// What the decision is made of.
+/// The state of a trunk on which decisions are based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Neither side goes away, and the connection is there.
+    /// Whether the connection exists and neither side has said that it goes away.
     pub takes_streams: bool,
-    /// Streams that are open; and that the server allows.
+    /// The number of open streams.
     pub open_streams: u32,
-    /// See `open_streams`.
+    /// The number of streams that the server allows.
     pub streams_max: u32,
-    /// Streams that have moved bytes of late.
+    /// The number of streams that moved bytes recently.
     pub moving_streams: u32,
-    /// The smoothed round-trip time, if it was measured.
+    /// The smoothed round-trip time, if it has been measured.
     pub rtt: Option<Span>,
-    /// How long something of ours has waited for any word.
+    /// How long something that this end sent has waited for any answer.
     pub unanswered: Span,
 }
 
@@ -33,44 +32,45 @@ impl Load {
         self.takes_streams && self.open_streams < self.streams_max
     }
 
-    /// Whether it seems to be dead.
+    /// Whether the trunk seems to be dead.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.unanswered > SUSPECT_AFTER + self.rtt.unwrap_or(Span::ZERO).times(SUSPECT_RTTS)
     }
 }
 
-/// How many trunks there may be.
+/// The limits on the number of trunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Trunks that are kept though they are idle.
+    /// The number of trunks that are kept even if they are idle.
     pub warm: usize,
-    /// Trunks at most, those that are being opened among them.
+    /// The most trunks, including those that are being opened.
     pub most: usize,
-    /// An idle trunk beyond the warm ones goes after so long.
+    /// The time after which an idle trunk beyond the warm ones is closed.
     pub idle: Span,
 }
 
 impl Default for Limits {
-    /// 2 that are warm, 16 at most, a minute.
+    /// Returns 2 warm trunks, 16 at most, and a minute.
     fn default() -> Self {
         Self { warm: 2, most: 16, idle: Span::from_secs(60) }
     }
 }
 
-/// What to do for a new stream.
+/// The decision for a new stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The trunk to open it on, by its place in the list; `None`: wait for one.
+    /// The index of the trunk to open the stream on; `None` means to wait for one.
     pub trunk: Option<usize>,
-    /// Whether one more is to be opened.
+    /// Whether to open one more trunk.
     pub opens_another: bool,
 }
 
-/// Chooses the trunk for a new stream; `opening` more are on their way.
+/// Chooses the trunk for a new stream. `opening` is the number of trunks that are being opened.
 #[must_use]
 pub fn choose(limits: &Limits, loads: &[Load], opening: usize) -> Choice {
-    // Those that seem to be dead come last; then fewer bytes, fewer streams, a shorter way count.
+    // Trunks that seem to be dead come last. Then fewer moving streams, fewer streams and a shorter round
+    // trip count.
     let key = |load: &Load| {
         let rtt = load.rtt.unwrap_or(Span::MAX);
         (load.is_suspect(), load.moving_streams, load.open_streams, rtt)
@@ -82,22 +82,23 @@ pub fn choose(limits: &Limits, loads: &[Load], opening: usize) -> Choice {
     Choice { trunk, opens_another: !is_good && wants_more(limits, loads, opening) }
 }
 
-/// Whether there are fewer trunks than are to be warm.
+/// Whether there are fewer trunks than should be kept warm.
 #[must_use]
 pub fn wants_warm(limits: &Limits, loads: &[Load], opening: usize) -> bool {
     let good = loads.iter().filter(|load| load.has_room() && !load.is_suspect()).count();
     good + opening < limits.warm.min(limits.most)
 }
 
-/// As many at a time as there are, or one: a burst of streams does not open all that there may be at once.
+/// Whether one more trunk may be opened. At most as many open at a time as exist, or one, so that a burst of
+/// streams does not open all at once.
 fn wants_more(limits: &Limits, loads: &[Load], opening: usize) -> bool {
-    // Those that seem to be dead do not count: they may stay for minutes.
+    // Trunks that seem to be dead do not count, because they may stay for minutes.
     let good = loads.iter().filter(|load| load.takes_streams && !load.is_suspect()).count();
     good + opening < limits.most && opening <= good
 }
 
-/// The trunk to close, if one may go: `idle_since[n]` is when trunk n had its last stream, or
-/// [`Time::NEVER`] while it has some.
+/// Returns the trunk to close, if one may be closed. `idle_since[n]` is when the last stream of trunk n
+/// ended, or [`Time::NEVER`] while it has streams.
 #[must_use]
 pub fn surplus(limits: &Limits, now: Time, loads: &[Load], idle_since: &[Time]) -> Option<usize> {
     let good = loads.iter().filter(|load| load.takes_streams && !load.is_suspect()).count();

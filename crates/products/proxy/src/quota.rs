@@ -1,10 +1,10 @@
-//! What one user may have: connections, how many new ones in a second, bytes in a second; and its share of
-//! the descriptors that all have together.
+//! The limits of each user: connections, new connections per second, bytes per second, and a share of the
+//! descriptors of all users.
 //!
-//! A *user* is a client at the server and whoever gave a name and a password at the client; those who need
-//! none there are one together. The rate is [`RateLimits`]'s: who has read pays, and reads nothing more
-//! before that is paid for. Descriptors are [shared](anabranch_algo::fair_share): where there are none left,
-//! the user that has most gives way, datagrams before connections.
+//! At the server a *user* is a client. At the client it is a name; programs that need no name are one user
+//! together. The rate is limited by [`RateLimits`]: a reader pays for the bytes and reads no more until they
+//! are paid for. Descriptors are [shared](anabranch_algo::fair_share): if none is left, the user with the
+//! most gives way, datagrams before connections.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -19,18 +19,18 @@ use anabranch_algo::{Rate, RateLimiter, RateLimits, Span, Time};
 use anabranch_net::{Clock, HeldPlace, Places};
 use tokio::time::{Sleep, sleep};
 
-/// What a user may have; `None`: as much as there is.
+/// The limits of a user; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLimits {
-    /// Connections at a time.
+    /// The most connections at a time.
     pub connections: Option<u32>,
-    /// New connections in a second. After a pause that of one second may come at once.
+    /// The most new connections per second. After a pause, those of one second may come at once.
     pub new_connections: Option<u32>,
-    /// Of all connections together, in each direction.
+    /// The rate of all connections together, in each direction.
     pub rate: Option<Rate>,
 }
 
-/// Why a user may have no further connection.
+/// The reason why a user may have no further connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMany {
     #[error("the user has as many connections as it may have")]
@@ -43,30 +43,31 @@ pub(crate) enum TooMany {
     Descriptors,
 }
 
-/// Users that are remembered at most: those with connections, and those that had one a moment ago.
+/// The most users that are remembered: those with connections, and those that had one recently.
 const USERS_MAX: usize = 65_536;
-/// A user without connections is remembered for so long: its limits of a second have no more to say then.
+/// The time for which a user without connections is remembered. After it, the limit per second would not
+/// delay the user any more.
 const REMEMBERED: Span = Span::from_secs(2);
-/// How many are looked at for one to forget when another comes.
+/// The most users that are forgotten when another one comes.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
 #[derive(Debug)]
 struct Has {
     connections: u32,
-    /// Those that share the rate and are no connections.
+    /// The number of associations, which share the rate but do not count as connections.
     others: u32,
-    /// New connections are paid for up to here.
+    /// The time up to which new connections are paid for.
     paid: Time,
-    /// When it had its last one.
+    /// When the last connection ended.
     since: Time,
     rate: Arc<UserRate>,
 }
 
-/// The rate of a user, which may change.
+/// The rate limit of a user, which may change.
 #[derive(Debug)]
 pub(crate) struct UserRate {
     is_limited: AtomicBool,
-    /// From the connection, towards it.
+    /// The limits for the two directions: from the connection, and towards it.
     directions: RwLock<[RateLimits; 2]>,
     clock: Clock,
 }
@@ -84,7 +85,7 @@ impl UserRate {
         self.is_limited.store(rate.is_some(), Ordering::Relaxed);
     }
 
-    /// The most that should be read at once in a direction.
+    /// Returns the most bytes that should be read at once in this direction.
     pub(crate) fn piece_bytes(&self, direction: usize) -> usize {
         match self.is_limited.load(Ordering::Relaxed) {
             false => usize::MAX,
@@ -92,14 +93,14 @@ impl UserRate {
         }
     }
 
-    /// Pays for bytes that were read, and returns when the next ones may be.
+    /// Pays for bytes that were read. Returns when the next ones may be read.
     pub(crate) async fn pay(&self, direction: usize, bytes: usize) {
         if let Some(pause) = self.charge(direction, bytes) {
             sleep(pause).await;
         }
     }
 
-    /// Pays for bytes that were read; how long nothing more may be.
+    /// Pays for bytes that were read. Returns how long nothing more may be read, if at all.
     fn charge(&self, direction: usize, bytes: usize) -> Option<Duration> {
         if !self.is_limited.load(Ordering::Relaxed) {
             return None;
@@ -120,30 +121,30 @@ struct State {
     users: BTreeMap<String, Has>,
 }
 
-/// What all users have. Clones are the same.
+/// The state of all users. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     state: Arc<Mutex<State>>,
     places: Places<String>,
-    /// Descriptors for trunks of users whose connections have all others.
+    /// The descriptors for trunks of users whose connections hold all others.
     kept: Places<String>,
     clock: Clock,
 }
 
 impl Quotas {
-    /// With these limits for each user, and so many descriptors for all.
+    /// Creates the state with these limits of each user, and this number of descriptors for all users.
     pub(crate) fn new(limits: UserLimits, descriptors: u64) -> Self {
         let state = Arc::new(Mutex::new(State { limits, ..State::default() }));
         Self { state, places: Places::new(descriptors), kept: Places::new(0), clock: Clock::start() }
     }
 
-    /// Keeps so many descriptors besides for trunks.
+    /// Reserves this number of further descriptors for trunks.
     pub(crate) fn with_kept(self, descriptors: u64) -> Self {
         Self { kept: Places::new(descriptors), ..self }
     }
 
-    /// The descriptors of a user's trunk, which are never taken back: its own, and a copy by which it is
-    /// watched ([`Traffic`](crate::traffic::Traffic)).
+    /// Takes the descriptors of a user's trunk, which are never taken back: its socket, and a copy by which
+    /// its subflows are watched ([`Traffic`](crate::traffic::Traffic)).
     pub(crate) fn trunk(&self, user: &str) -> Result<HeldPlace<String>, TooMany> {
         let kept = || self.kept.take(user.to_owned(), Yields::Never).map_err(|_| TooMany::Descriptors);
         let place = self.place(user, Yields::Never).or_else(|_| kept())?;
@@ -155,7 +156,7 @@ impl Quotas {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other limits: they hold at once, but for connections that are there.
+    /// Replaces the limits at once. Existing connections stay, but a new rate holds for them too.
     pub(crate) fn set(&self, limits: UserLimits) {
         let mut state = self.lock();
         if state.limits.rate != limits.rate {
@@ -164,7 +165,7 @@ impl Quotas {
         state.limits = limits;
     }
 
-    /// A further connection of this user.
+    /// Admits a further connection of this user.
     pub(crate) fn admit(&self, user: &str) -> Result<Admitted, TooMany> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -174,7 +175,7 @@ impl Quotas {
             return Err(TooMany::Open);
         }
         if let Some(most) = limits.new_connections {
-            // A token bucket, kept as the time at which all of them will be paid for.
+            // This is a token bucket, kept as the time at which all connections will be paid for.
             let second = Span::from_secs(1);
             let paid = has.paid.max(now) + second.over(most.into());
             if paid > now + second {
@@ -187,7 +188,7 @@ impl Quotas {
         Ok(self.admitted(has, user, Kind::Connection, place))
     }
 
-    /// Something of this user that is no connection, and shares its rate.
+    /// Admits an association of this user, which shares the rate but does not count as a connection.
     pub(crate) fn join(&self, user: &str) -> Result<Admitted, TooMany> {
         let mut state = self.lock();
         let has = self.known(&mut state, user, self.clock.now())?;
@@ -220,7 +221,7 @@ impl Quotas {
     }
 }
 
-/// Forgets a few that had their last connection long ago.
+/// Forgets a few users whose last connection ended long ago.
 fn forget(users: &mut BTreeMap<String, Has>, now: Time) {
     let is_old = |has: &Has| has.connections + has.others == 0 && now >= has.since + REMEMBERED;
     let old = users.iter().filter(|(_, has)| is_old(has)).map(|(user, _)| user.clone());
@@ -230,14 +231,14 @@ fn forget(users: &mut BTreeMap<String, Has>, now: Time) {
     }
 }
 
-/// What is counted of a user.
+/// How an admitted item is counted.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Connection,
     Other,
 }
 
-/// A connection that its user may have, until it is dropped.
+/// A connection or association that is admitted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     rate: Arc<UserRate>,
@@ -252,12 +253,12 @@ impl Admitted {
         &self.rate
     }
 
-    /// Something has moved.
+    /// Notes that bytes have moved.
     pub(crate) fn heard(&self) {
         self.place.heard();
     }
 
-    /// Returns when it has to end: another user gets its place.
+    /// Waits until the connection has to end because another user gets its place.
     pub(crate) async fn given_up(&self) {
         self.place.given_up().await;
     }
@@ -278,8 +279,9 @@ impl Drop for Admitted {
     }
 }
 
-/// The pace of one that moves datagrams in both directions: it pays for what it has moved, and rests in a
-/// direction until that is paid for. Whoever sends more fills the queue before it, and loses what is beyond.
+/// The pace of a sender of datagrams in both directions. It pays for the datagrams that it moved, and rests
+/// in a direction until they are paid for. Datagrams beyond the rate fill the queue before it, and are
+/// dropped there.
 #[derive(Debug)]
 pub(crate) struct Pace {
     admitted: Admitted,
@@ -291,7 +293,7 @@ impl Pace {
         Self { admitted, rests: [None, None] }
     }
 
-    /// Bytes were moved.
+    /// Pays for bytes that were moved.
     pub(crate) fn count(&mut self, direction: usize, bytes: usize) {
         self.admitted.heard();
         if let Some(pause) = self.admitted.rate.charge(direction, bytes) {
@@ -299,12 +301,13 @@ impl Pace {
         }
     }
 
-    /// Whether nothing is to be moved in this direction.
+    /// Whether nothing may be moved in this direction now.
     pub(crate) fn rests(&self, direction: usize) -> bool {
         self.rests[direction].is_some()
     }
 
-    /// Waits until one that rests may go on, for ever if none does; or until it has to end.
+    /// Waits until a resting direction may continue, or until the place is given up. Waits for ever if
+    /// nothing rests.
     pub(crate) async fn rested(&mut self) -> Rested {
         poll_fn(|cx| {
             if self.admitted.place.poll_given_up(cx).is_ready() {
@@ -314,7 +317,7 @@ impl Pace {
                 let is_over = rest.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
                 is_over.then(|| *rest = None).is_some()
             };
-            // Both are to wake this.
+            // Both directions are polled, so that each wakes this task.
             let ended = self.rests.iter_mut().map(ended).filter(|ended| *ended).count();
             if ended > 0 { Poll::Ready(Rested::GoOn) } else { Poll::Pending }
         })
@@ -322,12 +325,12 @@ impl Pace {
     }
 }
 
-/// What follows a rest.
+/// The result of a rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rested {
-    /// It may move more.
+    /// More may be moved.
     GoOn,
-    /// Another user gets its place: it ends.
+    /// Another user gets the place, so this one ends.
     GaveWay,
 }
 

@@ -1,10 +1,10 @@
-//! Programs that know nothing of a proxy: the kernel redirects their connections to the client.
+//! Lets the client serve programs that know no proxy: the kernel redirects their connections.
 //!
 //! Rules of nftables rewrite the destination of each new TCP connection (NAT's `redirect`), and the client
-//! asks the kernel where the program wanted to go (`SO_ORIGINAL_DST`). Exempt are the client's own
-//! connections to the server, and networks that are not reached through it: loopback, private, link-local,
-//! multicast. nft(8) sets the rules, in a table of their own that has one name: whoever sets it replaces what
-//! a client left that was killed.
+//! asks the kernel for the original one (`SO_ORIGINAL_DST`). Exempt are the client's own connections to the
+//! server, and networks that are not reached through it: loopback, private, link-local and multicast. nft(8)
+//! sets the rules in a table with a fixed name, so that a new client replaces the rules of a client that was
+//! killed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,24 +20,25 @@ use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
 
 use crate::trunk::Destination;
 
-/// The table of nftables that has the rules.
+/// The name of the nftables table with the rules.
 pub const TABLE: &str = "anabranch_proxy";
 
-/// A listener of this host takes a connection within so long.
+/// The time within which a listener of this host takes a connection.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is tried to remove the rules.
+/// The most attempts to remove the rules.
 const REMOVALS_MAX: usize = 3;
 
-/// Where programs go without the server (RFC 6890): "this" network, private ones, shared address space,
-/// loopback, link-local, multicast and reserved.
+/// The IPv4 networks that programs reach without the server (RFC 6890): "this" network, private ones, shared
+/// address space, loopback, link-local, multicast and reserved.
 const EXEMPT_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
                          192.168.0.0/16, 224.0.0.0/3";
-/// The same: unspecified and loopback, unique local, link-local, multicast.
+/// The IPv6 networks that programs reach without the server: unspecified and loopback, unique local,
+/// link-local, multicast.
 const EXEMPT_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
 
-/// The rules, as nft(8) reads them: TCP connections of this host go to those of `listeners` of their family.
-/// A listener at an address that other hosts reach takes the connections that they send through this host,
-/// too. Connections to `servers` stay as they are.
+/// Returns the rules for nft(8). They redirect TCP connections of this host to the listeners of their family.
+/// A listener at an address that other hosts reach also takes the connections that these hosts send through
+/// this host. Connections to `servers` are not redirected.
 #[must_use]
 pub fn rules(listeners: &[SocketAddr], servers: &[SocketAddr]) -> String {
     let mut exempt = String::new();
@@ -73,36 +74,36 @@ pub fn rules(listeners: &[SocketAddr], servers: &[SocketAddr]) -> String {
     text
 }
 
-/// Looks whether the rules could be set.
+/// Checks whether the rules could be set, without setting them.
 ///
 /// # Errors
-/// nft is not there, or what it says: the privilege is missing, the kernel has no nftables.
+/// If nft is missing or fails, for example because the privilege is missing or the kernel has no nftables.
 pub fn check(listeners: &[SocketAddr]) -> io::Result<()> {
     nft(&["--check"], &rules(listeners, &[]))
 }
 
-/// Sets the rules; those that are there already are replaced.
+/// Sets the rules, and replaces existing ones.
 ///
 /// # Errors
-/// As [`check`].
+/// If nft is missing or fails, as in [`check`].
 pub fn install(listeners: &[SocketAddr], servers: &[SocketAddr]) -> io::Result<()> {
     nft(&[], &rules(listeners, servers))
 }
 
-/// The rules as long as this is there. Dropping it removes them, and those that are being set meanwhile.
+/// Keeps the rules set. Dropping it removes them, even if they are being set at that moment.
 #[derive(Debug, Default)]
 pub(crate) struct Installed {
     is_over: Arc<Mutex<bool>>,
 }
 
 impl Installed {
-    /// What sets the rules, on whichever thread; nothing once they were removed.
+    /// Returns a function that sets the rules on any thread. It does nothing once the rules were removed.
     pub(crate) fn setter(
         &self,
     ) -> impl FnOnce(&[SocketAddr], &[SocketAddr]) -> io::Result<()> + Send + use<> {
         let is_over = Arc::clone(&self.is_over);
         move |listeners, servers| {
-            // Held to the end: whoever removes them comes before or after.
+            // The lock is held to the end, so that the rules are removed either before or after.
             let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
             if *is_over { Ok(()) } else { install(listeners, servers) }
         }
@@ -113,15 +114,15 @@ impl Drop for Installed {
     fn drop(&mut self) {
         let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         *is_over = true;
-        // They may not be there yet, or any more.
+        // The table may not exist, so it is added before it is deleted.
         let text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
-        // A signal to all processes of a service ends nft too, which has just begun.
+        // A signal to all processes of a service may also end the nft process, so this is repeated.
         let _ = (0..REMOVALS_MAX).any(|_| nft(&[], &text).is_ok());
     }
 }
 
-/// What is wrong with rules that a client has left which was killed, in words: connections of programs go
-/// where nobody listens. `None` if there are none, or this process may not know.
+/// Describes rules that a killed client has left, if connections of programs go to a port without a listener.
+/// Returns `None` if there are none, or if this process may not list them.
 pub(crate) fn left_behind() -> Option<String> {
     let listed = Command::new("nft").args(["list", "table", "inet", TABLE]).output().ok()?;
     let ports = ports(&String::from_utf8_lossy(&listed.stdout));
@@ -138,7 +139,7 @@ pub(crate) fn left_behind() -> Option<String> {
     ))
 }
 
-/// The ports to which a table redirects, as nft(8) lists it.
+/// Returns the ports to which a table redirects, from the output of nft(8).
 fn ports(listed: &str) -> BTreeSet<u16> {
     let after = listed.split("redirect to :").skip(1);
     after.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).collect()
@@ -157,7 +158,7 @@ fn nft(args: &[&str], text: &str) -> io::Result<()> {
         _ => io::Error::new(e.kind(), format!("nft: {e}")),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // What is wrong with it, it says itself.
+        // nft reports errors of the text itself.
         let _ = stdin.write_all(text.as_bytes());
     }
     let done = child.wait_with_output()?;
@@ -169,10 +170,11 @@ fn nft(args: &[&str], text: &str) -> io::Result<()> {
     Err(io::Error::other(format!("nft: {}", first.trim())))
 }
 
-/// Where a program wanted to go whose connection came to a listener at `local`.
+/// Returns the original destination of a connection that came to a listener at `local`.
 ///
 /// # Errors
-/// The kernel does not know; nothing has redirected it, and it wanted to come here.
+/// If the kernel does not know the original destination, or if it is the listener itself, because no rule
+/// redirected the connection.
 pub(crate) fn destination(tcp: &impl AsFd, local: SocketAddr) -> io::Result<Destination> {
     let wanted: SocketAddr = if local.ip().to_canonical().is_ipv4() {
         let address = getsockopt(tcp, OriginalDst)?;

@@ -1,9 +1,9 @@
-//! Bytes between a TCP connection and a stream of a trunk, in both directions until both have ended.
+//! Moves bytes between a TCP connection and a stream of a trunk, in both directions until both have ended.
 //!
-//! *Half-closes* pass: the end of one direction is the end of that one only. *Backpressure* goes from end to
-//! end: nothing is read from the connection before the stream has room, nothing from the stream before the
-//! connection takes bytes, and credit comes back only then. *Errors*: a connection that fails resets the
-//! stream; a stream that is reset resets the connection. What was sent to its end still arrives.
+//! *Half-closes* pass: the end of one direction ends only that direction. *Backpressure* goes from end to
+//! end: the connection is read only when the stream has room, the stream is read only when the connection
+//! takes bytes, and credit returns only then. *Errors*: a connection that fails resets the stream, and a
+//! stream that is reset resets the connection. Bytes of a direction that has ended still arrive.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,16 +26,16 @@ use crate::redirect;
 use crate::trunk::{Destination, Reason};
 use crate::trunk_task::Stream;
 
-/// What a program still sends is read for so long after the last word to it: a connection that is closed
-/// while something is unread is reset, and that would take the word away.
+/// The time for which the program's bytes are still read after the last answer to it. A connection that is
+/// closed with unread bytes is reset, which would discard the answer.
 const LINGERING: Duration = Duration::from_secs(1);
 
-/// A program asks for more behind its request, so it takes the answer for whole, and the connection for one
-/// that goes on. If nothing has come of the origin for so long then, the connection is ended.
+/// The time without bytes from the origin after which the connection is ended, if the program has sent
+/// another request. The program then takes the answer for complete and the connection for persistent.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// A TCP connection that is reset when it is dropped, unless it has ended in order: nobody is to take a part
-/// for the whole.
+/// A TCP connection that is reset when this is dropped, unless it has ended in order. So a truncated answer
+/// is not taken for a complete one.
 #[derive(Debug)]
 pub(crate) struct TcpLeg {
     tcp: TcpStream,
@@ -48,17 +48,17 @@ impl TcpLeg {
         Self { tcp, is_whole: false }
     }
 
-    /// The address that the other side knows.
+    /// Returns the address to which the other side is connected.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// Where the program wanted to go before it was redirected here.
+    /// Returns the original destination of a redirected connection.
     pub(crate) fn redirected_from(&self) -> io::Result<Destination> {
         redirect::destination(&self.tcp, self.tcp.local_addr()?)
     }
 
-    /// Some bytes, 64 KiB at most; none at the end.
+    /// Reads at most 64 KiB. Returns no bytes at the end.
     pub(crate) async fn read(&mut self) -> io::Result<Bytes> {
         poll_fn(|cx| poll_read(Pin::new(&mut self.tcp), cx, BUFFER_BYTES)).await
     }
@@ -74,17 +74,17 @@ impl TcpLeg {
         Ok(())
     }
 
-    /// Its two directions, for who reads and writes at a time.
+    /// Splits the connection, to read and write at the same time.
     pub(crate) fn halves(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         self.tcp.split()
     }
 
-    /// Waits until it is reset while nobody reads or writes.
+    /// Waits until the connection is reset while it is neither read nor written.
     pub(crate) async fn failed(&self) -> io::Error {
         failed(&self.tcp).await
     }
 
-    /// Writes the last word, and ends in order.
+    /// Writes the last bytes, and ends the connection in order.
     pub(crate) async fn end_with(mut self, last: &[u8]) {
         if self.write_all(last).await.is_ok() && finish(&self.tcp).is_ok() {
             let rest = async { while self.read().await.is_ok_and(|bytes| !bytes.is_empty()) {} };
@@ -102,7 +102,7 @@ impl Drop for TcpLeg {
     }
 }
 
-/// Says that no more bytes follow.
+/// Ends the direction towards the other side.
 fn finish(tcp: &TcpStream) -> io::Result<()> {
     SockRef::from(tcp).shutdown(Shutdown::Write)
 }
@@ -112,13 +112,13 @@ async fn failed(tcp: &TcpStream) -> io::Error {
     tcp.take_error().ok().flatten().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
 }
 
-/// Why bytes do not go on.
+/// The reason why bytes cannot be moved further.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     /// The other end of the trunk has reset the stream, or the trunk is gone.
     #[error("{0}")]
     Stream(Reason),
-    /// The connection was reset, or has failed.
+    /// The connection was reset or has failed.
     #[error("{0}")]
     Tcp(io::Error),
     /// The end of a request cannot be found.
@@ -127,7 +127,7 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
-    /// The reason of the wire format.
+    /// Returns the reason for the wire format.
     pub(crate) const fn reason(&self) -> Reason {
         match self {
             Self::Stream(reason) => *reason,
@@ -135,17 +135,18 @@ impl Broken {
         }
     }
 
-    /// Whether the connection was reset after its last byte had come: Linux says so by another error.
+    /// Whether the connection was reset after its last byte had arrived. Linux reports that by a different
+    /// error.
     fn is_after_end(&self) -> bool {
         matches!(self, Self::Tcp(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Why something did not end in order.
+/// The reason why something did not end in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) reason: Reason,
-    /// In words that say more, where there are some.
+    /// A description, if there is more to say than the reason.
     pub(crate) why: Option<String>,
 }
 
@@ -176,28 +177,28 @@ impl From<Broken> for Ending {
     }
 }
 
-/// What went between the two.
+/// The result of a relay.
 #[derive(Debug)]
 pub(crate) struct Relayed {
-    /// How it ended.
+    /// How the relay ended.
     pub(crate) end: Result<(), Broken>,
-    /// The connection, which is reset when it is dropped if it did not get all.
+    /// The connection. Dropping it resets it if it has not got all bytes.
     pub(crate) leg: TcpLeg,
 }
 
-/// What a program has sent behind its request.
+/// The bytes of a program after its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     Nothing,
-    /// Another one, when the answer had begun.
+    /// Another request, sent after the answer had begun.
     Request,
 }
 
 /// How one direction has ended.
 type Ended = Result<(), Broken>;
 
-/// Moves bytes until both directions have ended. Of those from the connection only `body` is for the stream.
-/// `flow` counts them, and says how fast they may come.
+/// Moves bytes until both directions have ended. Of the connection's bytes, only `body` is for the stream.
+/// `flow` counts the bytes and limits their rate.
 pub(crate) async fn relay(mut leg: TcpLeg, stream: Stream, mut body: Body, flow: &Flow) -> Relayed {
     let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
     let passed = AtomicU64::new(0);
@@ -222,13 +223,15 @@ pub(crate) async fn relay(mut leg: TcpLeg, stream: Stream, mut body: Body, flow:
                 }
             };
             match broken {
-                // All that the other end sent is here: it is passed on, to its end.
+                // The stream was reset after all its bytes had arrived, so they are still passed on to the
+                // end.
                 Some(broken @ Broken::Stream(_))
                     if is_sound && down.is_none() && stream.is_all_received() =>
                 {
                     up = Some(Err(broken));
                 }
-                // It had said its last word before it was reset: that is passed on, to its end.
+                // The connection was reset after its last byte had arrived, so the bytes are still passed on
+                // to the end.
                 Some(broken) if is_sound && up.is_none() && broken.is_after_end() => down = Some(Err(broken)),
                 Some(broken) => break Err(broken),
                 None => {}
@@ -244,7 +247,8 @@ pub(crate) async fn relay(mut leg: TcpLeg, stream: Stream, mut body: Body, flow:
     leg.is_whole = matches!(down, Some(Ok(())));
     let is_all_sent = matches!(up, Some(Ok(())));
     let end = ended_both.and(up.unwrap_or(Ok(()))).and(down.unwrap_or(Ok(())));
-    // A stream that was written to its end is only released: those bytes arrive, and the rest is reset.
+    // A stream that was written to its end is only released, so that those bytes arrive and the rest is
+    // reset.
     if let Err(broken) = &end
         && !is_all_sent
     {
@@ -254,10 +258,10 @@ pub(crate) async fn relay(mut leg: TcpLeg, stream: Stream, mut body: Body, flow:
     Relayed { end, leg }
 }
 
-/// From the connection to the stream.
+/// Moves bytes from the connection to the stream.
 ///
-/// An origin that does not end the connection behind its answer leaves the program in the belief that it may
-/// ask for more. What it asks for is not passed on: it is for whatever origin.
+/// If an origin does not end the connection after its answer, the program may send another request on it.
+/// That request is not passed on, because it may be for another origin.
 async fn send(
     tcp: &mut ReadHalf<'_>,
     stream: &Stream,
@@ -286,7 +290,7 @@ async fn send(
     }
 }
 
-/// From the stream to the connection.
+/// Moves bytes from the stream to the connection.
 async fn receive(
     stream: &Stream,
     tcp: &WriteHalf<'_>,
@@ -316,7 +320,7 @@ async fn receive(
     }
 }
 
-/// Waits until nothing has passed for [`QUIET`].
+/// Waits until no byte has passed for [`QUIET`].
 async fn quiet(passed: &AtomicU64) {
     let mut before = passed.load(Ordering::Relaxed);
     loop {
@@ -328,7 +332,8 @@ async fn quiet(passed: &AtomicU64) {
     }
 }
 
-/// Waits for what nobody notices who waits for something else.
+/// Waits until the stream or the connection is reset, which the two directions do not notice while they wait
+/// for each other.
 async fn breaks(tcp: &TcpStream, stream: &Stream) -> Broken {
     tokio::select! {
         reason = stream.peer_reset() => Broken::Stream(reason),

@@ -1,4 +1,4 @@
-//! A role that runs.
+//! A running role.
 
 use std::any::Any;
 use std::fmt;
@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::event::{Counters, Door, Event, Reports, Stop, Totals};
 use crate::status::{Parts, Status};
 
-/// A client or a server that runs, on threads of its own. Dropping it ends it at once.
+/// A running client or server, on its own threads. Dropping it ends it at once.
 pub struct Running {
-    /// `None` while it is dropped.
+    /// The runtime; `None` while this is dropped.
     runtime: Option<Runtime>,
     events: mpsc::Receiver<Event>,
     counters: Arc<Counters>,
@@ -24,20 +24,20 @@ pub struct Running {
     status: Status,
 }
 
-/// Takes new options; whether they are those of this role.
+/// A function that applies new options, and returns whether they are options of this role.
 pub(crate) type Reload = Arc<dyn Fn(&dyn Any) -> bool + Send + Sync>;
 
-/// Gives a role new options, from any thread. Clones do the same.
+/// Gives a role new options, from any thread. Clones serve the same role.
 #[derive(Clone)]
 pub struct Reloader(Reload);
 
 impl Reloader {
-    /// Takes over what can change while the role runs: users, policy, limits, time-outs. All else stays as it
-    /// is; [`config::changes`](crate::config::changes) tells which is which. Policy and users count for new
-    /// connections.
+    /// Applies the options that can change while the role runs: users, policy, limits and time-outs. All
+    /// others stay; [`config::changes`](crate::config::changes) tells which these are. Policy and users hold
+    /// for new connections.
     ///
     /// # Errors
-    /// These are the options of another role.
+    /// If these are the options of another role.
     pub fn reload<O: Any>(&self, options: &O) -> Result<(), Error> {
         match (self.0)(options) {
             true => Ok(()),
@@ -52,7 +52,7 @@ impl fmt::Debug for Reloader {
     }
 }
 
-/// What may change while a role runs: a new connection takes what it finds. Clones are the same.
+/// A value that may change while a role runs. A new connection takes the present one. Clones share the value.
 #[derive(Clone, Debug)]
 pub(crate) struct Live<T>(Arc<RwLock<Arc<T>>>);
 
@@ -71,7 +71,7 @@ impl<T> Live<T> {
 }
 
 impl Running {
-    /// Begins `role`, which ends when it is stopped. `addresses` are those where it listens already.
+    /// Starts `role`, which ends when it is stopped. `addresses` are those at which it already listens.
     pub(crate) fn begin<R>(
         runtime: Runtime,
         addresses: Vec<(Door, SocketAddr)>,
@@ -92,58 +92,58 @@ impl Running {
         Self { runtime: Some(runtime), events, counters, stop, addresses, reload, status }
     }
 
-    /// The next thing that happened; `None` when it has ended.
+    /// Waits for the next event. Returns `None` when the role has ended.
     pub async fn event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// The same, for a thread that has nothing else to do.
+    /// Waits for the next event on a thread outside the runtime. Returns `None` when the role has ended.
     ///
     /// # Panics
-    /// In a task of tokio.
+    /// If it is called in a task of tokio.
     pub fn wait_event(&mut self) -> Option<Event> {
         self.events.blocking_recv()
     }
 
-    /// See [`Reloader::reload`].
+    /// Gives the role new options; see [`Reloader::reload`].
     ///
     /// # Errors
-    /// These are the options of another role.
+    /// If these are the options of another role.
     pub fn reload<O: Any>(&self, options: &O) -> Result<(), Error> {
         self.reloader().reload(options)
     }
 
-    /// What gives it new options.
+    /// Returns a handle that gives the role new options.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         Reloader(Arc::clone(&self.reload))
     }
 
-    /// What tells what it is doing, from any thread.
+    /// Returns a handle that tells the role's state, from any thread.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status.clone()
     }
 
-    /// What ends it: trunks are closed, connections reset.
+    /// Returns a handle that ends the role: trunks are closed and connections reset.
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// What it did in all.
+    /// Returns the sums over the role's life.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.counters.totals()
     }
 
-    /// Where it listens.
+    /// Returns the addresses at which the role listens.
     #[must_use]
     pub fn addresses(&self) -> &[(Door, SocketAddr)] {
         &self.addresses
     }
 
-    /// Where it listens first for these.
+    /// Returns the first address at which the role takes such connections.
     #[must_use]
     pub fn address(&self, door: Door) -> Option<SocketAddr> {
         self.addresses.iter().find(|(of, _)| *of == door).map(|(_, address)| *address)
@@ -164,7 +164,7 @@ impl Drop for Running {
     }
 }
 
-/// The runtime of a role.
+/// Creates the runtime of a role.
 pub(crate) fn runtime() -> Result<Runtime, Error> {
     Builder::new_multi_thread().enable_all().thread_name("proxy").build().map_err(Error::Runtime)
 }

@@ -1,4 +1,4 @@
-//! The server: streams of clients to origins.
+//! The server: connects streams of clients to origins.
 //!
 //! ```no_run
 //! use anabranch_proxy::keys::KeyPair;
@@ -62,47 +62,47 @@ use legs::Legs;
 use origin::Origins;
 use refusals::Refusals;
 
-/// How long the addresses of a name are believed, and of how many names.
+/// The time for which the addresses of a name are used, and the most names whose addresses are kept.
 const NAME_AGE: Span = Span::from_secs(60);
 const NAMES_MAX: usize = 10_000;
-/// Trunks of one client: four of its processes.
+/// The most trunks of one client, which is enough for four of its processes.
 const TRUNKS_OF_CLIENT_MAX: usize = 64;
-/// One that has too many trunks may take so long to go.
+/// The time that a client with too many trunks has to end the newest one.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How often the list of clients is looked at.
+/// The time between two checks whether the list of clients has changed.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// What trunks have to say last may take so long.
+/// The time that trunks have at the end of the server to send their last frames.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// What a server is to do.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens for clients; see [`Listener`].
+    /// The address at which the server listens for clients; see [`Listener`].
     pub listen: SocketAddr,
-    /// Who may use it.
+    /// The clients that may use the server.
     pub admission: Admission,
-    /// Which destinations are allowed.
+    /// The destinations that are allowed.
     pub policy: Policy,
     /// How connections to origins are made.
     pub egress: egress::Options,
     /// How trunks' sockets are made.
     pub socket: SocketOptions,
-    /// What finds the addresses of origins.
+    /// Looks up the addresses of origins.
     pub resolver: Resolver,
-    /// How long clients may take to say who they are, and connections.
+    /// The time-outs of clients' handshakes and of connections.
     pub timeouts: Timeouts,
-    /// What each of the clients may have.
+    /// The limits of each client.
     pub client_limits: UserLimits,
-    /// Descriptors that the server may use.
+    /// The number of descriptors that the server may use.
     pub descriptors: u64,
-    /// Bytes that may wait in all trunks together; see [`Options::new`].
+    /// The most bytes that may wait in all trunks together; see [`Options::new`].
     pub trunk_memory_bytes: u64,
 }
 
 impl Options {
-    /// A server for these clients at all addresses of the host, which connects to public addresses. It may
-    /// use as many descriptors as its process, and an eighth of the host's memory for what waits in trunks;
-    /// its clients share both.
+    /// Creates the options of a server for these clients. It listens at all addresses of the host and
+    /// connects to public addresses. It may use all descriptors of its process, and an eighth of the host's
+    /// memory, but at least 64 MiB, for bytes that wait in trunks. Its clients share both.
     #[must_use]
     pub fn new(admission: Admission) -> Self {
         Self {
@@ -120,10 +120,10 @@ impl Options {
     }
 }
 
-/// Begins a server.
+/// Starts a server.
 ///
 /// # Errors
-/// It cannot listen, or the list of clients cannot be read.
+/// If the server cannot listen at its address, or if the list of clients cannot be read.
 pub fn start(options: Options) -> Result<Running, Error> {
     let runtime = runtime()?;
     let failed = |e| Error::Listen(options.listen, e);
@@ -177,7 +177,8 @@ pub fn start(options: Options) -> Result<Running, Error> {
             Origins { connector, reports: reports.clone(), flows, quotas, shortage: Shortage::default() };
         let handshakes = Places::new(descriptors.handshakes());
         let legs = legs.ok();
-        // It is set once. Whoever looks does not keep them, for the role has ended when they have.
+        // The value is set once. A weak reference is enough: the status does not keep the legs once the role
+        // has ended.
         legs.iter().for_each(|legs| drop(bound.set(Arc::downgrade(legs))));
         let (refusals, clients, clock) = (Mutex::default(), Mutex::default(), Clock::start());
         let server =
@@ -186,20 +187,20 @@ pub fn start(options: Options) -> Result<Running, Error> {
     }))
 }
 
-/// The trunks of each client, by its name and a number.
+/// The trunks of all clients, by client name and trunk number.
 type Clients = BTreeMap<(String, u64), TrunkHandle>;
 
 struct Server {
     gate: Gate,
     origins: Origins,
-    /// `None`: its UDP port is somebody else's.
+    /// The legs; `None` if the UDP port could not be bound.
     legs: Option<Arc<Legs>>,
     traffic: Traffic,
     reports: Reports,
-    /// Connections that have not shown yet whose they are.
+    /// The connections that have not been authenticated yet.
     handshakes: Places<IpAddr>,
     refusals: Mutex<Refusals>,
-    /// Bytes that wait in trunks.
+    /// The bytes that wait in trunks.
     memory: Places<String>,
     clients: Mutex<Clients>,
     clock: Clock,
@@ -242,7 +243,7 @@ impl Server {
                 Ok((connection, peer)) => {
                     is_short = false;
                     number += 1;
-                    // A client that was paired just now is known.
+                    // The list is checked first, so that a client that was paired just now is known.
                     self.end_removed(self.gate.refresh_if_changed());
                     trunks.spawn(Arc::clone(&self).serve(connection, peer, number));
                 }
@@ -258,12 +259,12 @@ impl Server {
         self.clients().values().for_each(TrunkHandle::close);
         receiving.iter().for_each(JoinHandle::abort);
         self.legs.iter().for_each(|legs| legs.end());
-        // Origins are reset.
+        // Ending the tasks resets the connections to origins.
         trunks.shutdown().await;
         sleep(CLOSING).await;
     }
 
-    /// Ends the trunks of clients that are not in the list any more, or reports why the list cannot be used.
+    /// Ends the trunks of clients that were removed from the list, or reports why the list cannot be used.
     fn end_removed(&self, gone: Result<Vec<String>, ClientsError>) {
         match gone {
             Ok(gone) => {
@@ -276,12 +277,12 @@ impl Server {
         }
     }
 
-    /// Serves a client's connection, to the end.
+    /// Serves a client's connection until it ends.
     async fn serve(self: Arc<Self>, connection: Connection, peer: SocketAddr, number: u64) {
         let Ok(place) = self.handshakes.take(host_of(peer.ip()), Yields::First) else {
             return self.refuse(peer, "too many connections do not say whose they are");
         };
-        // One time for all steps together.
+        // One time-out holds for all steps together.
         let within = self.origins.flows.timeouts().handshake;
         let admitted = tokio::select! {
             admitted = timeout(within, self.admit(connection, peer, number, &place)) => match admitted {
@@ -298,7 +299,8 @@ impl Server {
             Err(Refused::Silent) => {}
             Err(Refused::Anyone(why)) => self.refuse(peer, &why),
             Err(Refused::TooMany(trunk, client)) => {
-                // It leaves together with HELLO: what the client opened after that alone would be reset.
+                // The frame is sent together with HELLO: if it came later, streams that the client opened
+                // before it would be reset.
                 trunk.go_away(GoAwayReason::TooManyTrunks);
                 let _ = timeout(LEAVING, trunk.ended()).await;
                 trunk.close();
@@ -308,7 +310,7 @@ impl Server {
         }
     }
 
-    /// A connection of nobody who is known is refused.
+    /// Counts and reports a refused connection that was not authenticated.
     fn refuse(&self, peer: SocketAddr, why: &str) {
         self.reports.count_refused();
         self.refusals().note(self.clock.now(), peer, why).into_iter().for_each(|told| self.reports.put(told));
@@ -318,7 +320,7 @@ impl Server {
         self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams: 0 });
     }
 
-    /// Finds out whose a connection is, and makes a trunk of it.
+    /// Authenticates a connection, and makes a trunk of it.
     async fn admit(
         self: &Arc<Self>,
         connection: Connection,
@@ -327,7 +329,7 @@ impl Server {
         place: &HeldPlace<IpAddr>,
     ) -> Result<Admitted, Refused> {
         let Connection { stream, transport } = connection;
-        // A client asks so whether a link is alive: it leaves without a word.
+        // A client that probes a link closes the connection without sending a byte.
         if !matches!(stream.peek(&mut [0]).await, Ok(1..)) {
             return Err(Refused::Silent);
         }
@@ -360,25 +362,26 @@ impl Server {
         }
     }
 
-    /// A trunk on a connection, which holds memory of its client's share.
+    /// Starts a trunk on a connection. Its memory belongs to its client's share.
     fn begin<S>(&self, connection: S, transport: Transport, owner: String) -> TrunkHandle
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let settings = Settings { transport, ..Settings::default() };
-        // Without a place it holds none: one that has nothing gets one if another has something.
+        // Without a place, the trunk holds no memory. A place is refused only if no other client holds bytes.
         let memory = self.memory.take(owner, Yields::Next).ok();
         let (trunk, task) = start_in_share(connection, Side::Server, settings, memory);
         tokio::spawn(task);
         trunk
     }
 
-    /// Enters a client's trunk; `None` if it has as many as it may have.
+    /// Adds a trunk to the list of its client. Returns `None` if the client has too many trunks, or if no
+    /// descriptor is left for it.
     fn list(self: &Arc<Self>, owner: String, number: u64, trunk: &TrunkHandle) -> Option<Listed> {
         let key = (owner, number);
         let mut clients = self.clients();
         let has = clients.range((key.0.clone(), 0)..=(key.0.clone(), u64::MAX)).count();
-        // A trunk that is refused anyway takes no place from others.
+        // This is checked first, so that a refused trunk takes no place from others.
         if has >= TRUNKS_OF_CLIENT_MAX {
             return None;
         }
@@ -388,11 +391,11 @@ impl Server {
         Some(Listed { server: Arc::clone(self), key, _descriptor: descriptor })
     }
 
-    /// Serves a client's trunk, to the end.
+    /// Serves a client's trunk until it ends.
     async fn serve_trunk(&self, admitted: Admitted, peer: SocketAddr) {
         let Admitted { trunk, secret, client, counted, listed, note, transport } = admitted;
         if !self.gate.knows(client.as_deref()) {
-            // It was taken off the list meanwhile.
+            // The client was removed from the list in the meantime.
             trunk.close();
         }
         counted.iter().for_each(|counted| counted.carries(&trunk, client.as_deref()));
@@ -418,36 +421,36 @@ impl Server {
         drop((listed, counted));
         let (why, lost_streams) = (trunk.ended().await.to_string(), trunk.lost_streams());
         self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams });
-        // What was sent to its end still goes to origins.
+        // Streams that were written to their end still deliver their bytes to origins.
         while streams.join_next().await.is_some() {}
     }
 }
 
-/// A client that is let in, and its trunk.
+/// A client that was admitted, and its trunk.
 struct Admitted {
     trunk: TrunkHandle,
     secret: Option<[u8; SECRET_BYTES]>,
     client: Option<String>,
     counted: Option<Counted>,
     listed: Listed,
-    /// Why the trunk has one path only, if that is so.
+    /// Why the trunk has only one path, if it has.
     note: Option<String>,
     transport: Transport,
 }
 
-/// Why a connection is not let in.
+/// The reason why a connection is not admitted.
 enum Refused {
-    /// It has gone without a word.
+    /// The client closed the connection without sending a byte.
     Silent,
-    /// It is of nobody who is known.
+    /// The connection was not authenticated, for this reason.
     Anyone(String),
     /// This client has too many trunks.
     TooMany(TrunkHandle, Option<String>),
-    /// It is of this client, and why it is no trunk.
+    /// The connection of this client cannot become a trunk, for this reason.
     Client(Option<String>, String),
 }
 
-/// A trunk that is in the list of its client's until this is dropped.
+/// Keeps a trunk in the list of its client until this is dropped.
 struct Listed {
     server: Arc<Server>,
     key: (String, u64),

@@ -1,4 +1,4 @@
-//! Sockets for trunks: Multipath TCP (RFC 8684), or TCP where there is none, and why.
+//! Sockets for trunks: Multipath TCP (RFC 8684), or TCP without it, with the reason.
 
 use std::fmt;
 use std::fs;
@@ -17,28 +17,30 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::trunk::Transport;
 
-/// Connections that may wait to be accepted: with 100, peers dropped SYNs at 1,000 clients at once, which
-/// costs these a second or three. The kernel's `net.core.somaxconn` may be less.
+/// The most connections that may wait to be accepted. With 100, the kernel dropped SYNs when 1,000 clients
+/// came at once, which delays a client by one to three seconds. The kernel's `net.core.somaxconn` may be
+/// less.
 const BACKLOG: i32 = 4_096;
-/// Bytes in the kernel that are not sent yet, beyond which a socket does not ask for more
-/// (`TCP_NOTSENT_LOWAT`). What is there cannot be overtaken by a more urgent stream: 64 KiB are 50 ms at
-/// 10 Mbit/s. Less would be sent, at a gigabit, before the task wakes: the kernel asks again at half of it,
-/// which lasts a quarter of a millisecond there.
+/// The number of unsent bytes in the kernel above which a socket is not writable (`TCP_NOTSENT_LOWAT`). A
+/// more urgent stream cannot overtake these bytes: 64 KiB take 50 ms at 10 Mbit/s. Fewer bytes would be sent
+/// before the task wakes at a gigabit: the socket becomes writable at half of them, which last a quarter of a
+/// millisecond there.
 const NOT_SENT_MAX: u32 = 64 * 1024;
 
-/// A host that is gone without a word is noticed: it is asked after a minute of silence, then each quarter.
+/// Detects a host that has vanished: the first keepalive is sent after a minute of silence, then one every 15
+/// s.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
 
-/// How long nothing is accepted after accept(2) has failed, which it does when there are no descriptors left.
+/// The pause after accept(2) has failed, which it does when no descriptors are left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How trunk sockets are made.
+/// How trunks' sockets are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// The congestion controller's name; `None`: the system's default. Subflows have the same.
+    /// The name of the congestion controller, also for subflows; `None` for the system's default.
     pub congestion: Option<String>,
-    /// The interface or the local address that the first subflow has; other ones are the path manager's.
+    /// The interface or local address of the first subflow. The path manager chooses those of other subflows.
     pub egress: Egress,
 }
 
@@ -47,16 +49,16 @@ pub struct SocketOptions {
 pub struct Connection {
     /// The connection.
     pub stream: TcpStream,
-    /// What this end sees of it.
+    /// The transport as this end sees it.
     pub transport: Transport,
 }
 
-/// Why this kernel gives no MPTCP sockets.
+/// The reason why this kernel gives no MPTCP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoMptcp {
     /// `net.mptcp.enabled` is 0.
     Disabled,
-    /// It is built without.
+    /// The kernel is built without MPTCP.
     Unknown,
 }
 
@@ -69,7 +71,7 @@ impl fmt::Display for NoMptcp {
     }
 }
 
-/// A socket; an MPTCP one if the kernel has them.
+/// Makes a socket, with MPTCP if the kernel has it. The flag tells whether it is MPTCP.
 fn socket(address: SocketAddr, options: &SocketOptions) -> io::Result<(Socket, bool)> {
     let domain = Domain::for_address(address);
     let (socket, is_mptcp) = match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
@@ -81,7 +83,8 @@ fn socket(address: SocketAddr, options: &SocketOptions) -> io::Result<(Socket, b
     };
     socket.set_nonblocking(true)?;
     if let Some(name) = &options.congestion {
-        // An MPTCP socket without subflows takes any name, and has the default then: plain TCP tells.
+        // An MPTCP socket without subflows accepts any name and then uses the default, so the name is tried
+        // on plain TCP.
         let trial = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         set_congestion(&trial, name)?;
         set_congestion(&socket, name)?;
@@ -108,15 +111,16 @@ fn lacks_mptcp(error: &io::Error) -> Option<NoMptcp> {
     }
 }
 
-/// What keeps this host from MPTCP, in words; `None` if it has it.
+/// Returns why this host has no MPTCP, as a sentence for people, or `None` if it has it.
 #[must_use]
 pub fn missing_mptcp() -> Option<String> {
     let made = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));
     made.err().and_then(|e| lacks_mptcp(&e)).map(|why| why.to_string())
 }
 
-/// Why a trunk has one path only, in words: which end or path refused. `own` is what this end sees, `peer`
-/// what the other one says of its own. `None` if it is MPTCP.
+/// Returns why a trunk has only one path, as a sentence that names the end or path that refused MPTCP. `own`
+/// is the transport that this end sees, `peer` the one that the other end reports. Returns `None` if both see
+/// MPTCP.
 #[must_use]
 pub fn why_single_path(own: Transport, peer: Transport) -> Option<String> {
     match (own, peer) {
@@ -127,46 +131,47 @@ pub fn why_single_path(own: Transport, peer: Transport) -> Option<String> {
     }
 }
 
-/// What the kernel would let its own tuning take for what came and was not read (`net.ipv4.tcp_rmem`, of the
+/// The file with the kernel's limits for the automatic size of receive buffers (`net.ipv4.tcp_rmem` of the
 /// network namespace).
 const RECEIVE_LIMITS: &str = "/proc/sys/net/ipv4/tcp_rmem";
-/// What any program may ask for.
+/// The file with the largest receive buffer that any program may set.
 const RECEIVE_ALLOWED: &str = "/proc/sys/net/core/rmem_max";
 
-/// Has subflows that join later receive as much at once as the first ones came to by tuning.
+/// Lets later subflows receive as much at once as the kernel's tuning allows the first ones.
 ///
-/// The kernel tunes a connection's receive buffer by the most that it ever took in a round trip, and begins
-/// each subflow with 128 KiB. Once the first subflows are gone nothing exceeds that most, so those that
-/// joined stay as they began: a window of 80 kB for all (Linux 6.18). A fixed size is that of each subflow;
-/// the largest that tuning may reach takes nothing away. It needs CAP_NET_ADMIN, or an administrator who lets
-/// all have so much; else tuning goes on.
+/// The kernel tunes a connection's receive buffer by the most that it ever received in a round trip, and each
+/// subflow begins with 128 KiB. Once the first subflows are gone, nothing exceeds that most, so the joined
+/// subflows keep a window of 80 kB together (Linux 6.18). A fixed size holds for each subflow, and the
+/// largest size that tuning may reach does not reduce anything. This needs CAP_NET_ADMIN, or an administrator
+/// who allows everyone this size; otherwise tuning goes on.
 fn widen(stream: &TcpStream) -> Option<()> {
     let limits = fs::read_to_string(RECEIVE_LIMITS).ok()?;
     let most: usize = limits.split_whitespace().nth(2)?.parse().ok()?;
-    // The kernel doubles what it is told.
+    // The kernel doubles the given size.
     let size = most / 2;
     if setsockopt(stream, sockopt::RcvBufForce, &size).is_ok() {
         return Some(());
     }
     let allowed: usize = fs::read_to_string(RECEIVE_ALLOWED).ok()?.trim().parse().ok()?;
-    // Less would be a limit for good.
+    // A smaller fixed size would limit the connection for its whole life.
     (allowed >= size).then(|| setsockopt(stream, sockopt::RcvBuf, &size).ok()).flatten()
 }
 
-/// Sets what every trunk has. No size of the send buffer: that would end its tuning, and with it the rate.
+/// Sets the options of every trunk. The size of the send buffer is not set, because that would end its tuning
+/// and limit the rate.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let _ = widen(stream);
-    // An old kernel has no such option for MPTCP: then urgent bytes wait a little longer.
+    // An old kernel has no such option for MPTCP; urgent bytes then wait a little longer.
     let _ = socket.set_tcp_notsent_lowat(NOT_SENT_MAX);
     Ok(())
 }
 
-/// Connects to a server, by MPTCP if both ends and the path let it.
+/// Connects to a server, by MPTCP if both ends and the path support it.
 ///
 /// # Errors
-/// There is no such controller, interface or local address; what connect(2) says.
+/// If the congestion controller, the interface or the local address does not exist, or if connect(2) fails.
 pub async fn connect(server: SocketAddr, options: &SocketOptions) -> io::Result<Connection> {
     let (socket, is_mptcp) = socket(server, options)?;
     let server = match options.egress == Egress::any() {
@@ -187,29 +192,29 @@ fn transport(stream: &TcpStream, is_mptcp: bool) -> Transport {
     }
 }
 
-/// How an MPTCP connection fares, and each of its subflows: round-trip times, rates, bytes, losses. `None`
-/// if it is plain TCP.
+/// Returns the kernel's information about an MPTCP connection and each subflow: round-trip times, rates,
+/// bytes and losses. Returns `None` for plain TCP.
 ///
 /// # Errors
-/// The socket is gone.
+/// If the socket is not connected any more.
 pub fn subflows(stream: &TcpStream) -> io::Result<Option<(MptcpInfo, Vec<SubflowInfo>)>> {
     mptcp_socket_info(stream.as_fd())
 }
 
-/// Sets up a connection of a program or to an origin, or a listener, whose connections have what it has:
-/// small pieces leave at once, and a host that is gone is noticed.
+/// Sets the options of a connection of a program or to an origin. If `socket` is a listener, its connections
+/// inherit them. Small writes leave at once, and a host that has vanished is detected.
 ///
 /// # Errors
-/// What setsockopt(2) says.
+/// If setsockopt(2) fails.
 pub(crate) fn set_up_leg(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&KEEPALIVE)
 }
 
-/// Listens for programs, by plain TCP.
+/// Listens for programs by plain TCP.
 ///
 /// # Errors
-/// What bind(2) says.
+/// If the address cannot be bound.
 pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
@@ -220,11 +225,11 @@ pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Takes the connections of clients.
+/// A listener for the connections of clients.
 ///
-/// It is bound to the wildcard: a listener that is bound to one address takes no further subflow to another
-/// one that the kernel announces (Linux 6.18). If one address was asked for, connections that begin at
-/// another are closed; further subflows of those that began rightly may use all.
+/// It is bound to the wildcard address, because a listener that is bound to one address accepts no further
+/// subflow to another announced address (Linux 6.18). If one address was requested, connections that begin at
+/// another are closed, but later subflows may use all addresses.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
@@ -236,12 +241,12 @@ impl Listener {
     /// Listens at an address.
     ///
     /// # Errors
-    /// There is no such controller; what bind(2) says: the port may be in use at another address of the host
-    /// too; `AddrNotAvailable` if the host does not have the address.
+    /// If the congestion controller does not exist, if the address cannot be bound, or if the port is in use
+    /// at any address of the host. `AddrNotAvailable` if the host does not have the address.
     pub fn bind(address: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
         let only = Some(address.ip()).filter(|ip| !ip.is_unspecified());
         if only.is_some() {
-            // It would be bound in vain, without an error.
+            // The wildcard would be bound without an error even if the host does not have the address.
             let trial = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             trial.bind(&SocketAddr::new(address.ip(), 0).into())?;
         }
@@ -251,7 +256,7 @@ impl Listener {
         };
         let (socket, is_mptcp) = socket(address, options)?;
         if address.is_ipv6() {
-            // The wildcard itself means both families.
+            // The IPv6 wildcard covers both families.
             socket.set_only_v6(only.is_some())?;
         }
         socket.set_reuse_address(true)?;
@@ -260,19 +265,19 @@ impl Listener {
         Ok(Self { listener: TcpListener::from_std(socket.into())?, only, is_mptcp })
     }
 
-    /// The address that it takes connections at.
+    /// Returns the address at which connections are taken.
     ///
     /// # Errors
-    /// What getsockname(2) says.
+    /// If getsockname(2) fails.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let bound = self.listener.local_addr()?;
         Ok(self.only.map_or(bound, |ip| SocketAddr::new(ip, bound.port())))
     }
 
-    /// The next connection, and who it is from.
+    /// Waits for the next connection. Returns it with the address of its client.
     ///
     /// # Errors
-    /// What accept(2) says: with `EMFILE` and its like, wait a moment before the next call.
+    /// If accept(2) fails. After `EMFILE` and similar errors, wait a moment before the next call.
     pub async fn accept(&self) -> io::Result<(Connection, SocketAddr)> {
         loop {
             let (stream, peer) = self.listener.accept().await?;
@@ -280,7 +285,7 @@ impl Listener {
             if self.only.is_some_and(|ip| !local.as_ref().is_ok_and(|local| *local == ip.to_canonical())) {
                 continue;
             }
-            // One that is gone already fails at its first use.
+            // A connection that is already gone fails at its first use.
             let _ = tune(&stream);
             let transport = transport(&stream, self.is_mptcp);
             return Ok((Connection { stream, transport }, peer));

@@ -1,8 +1,8 @@
-//! What a role is doing, for people and for monitors.
+//! The state of a role, for people and for monitors.
 //!
-//! There is one [`Snapshot`], which [`Status`] makes of what the owners of the numbers say whenever it is
-//! asked: connections of the list of flows, links and trunks of `traffic`, totals of the reports. [`local`]
-//! hands it to whoever may open a Unix socket, [`web`] to a browser and to Prometheus.
+//! Whenever it is asked, [`Status`] makes one [`Snapshot`] from the owners of the numbers: connections from
+//! the list of flows, links and trunks from `traffic`, totals from the reports. [`local`] serves it over a
+//! Unix socket, [`web`] to browsers and to Prometheus.
 
 pub mod local;
 mod prometheus;
@@ -29,34 +29,34 @@ pub use snapshot::{
 };
 pub use token::{Token, TokenError};
 
-/// Connections that a snapshot names; the others are counted.
+/// The most connections that a snapshot lists; the others are only counted.
 pub const CONNECTIONS_MAX: usize = 500;
 
-/// A link that somebody named.
+/// A link that the user named.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedLink {
     pub(crate) name: String,
     pub(crate) cost: u32,
     pub(crate) is_backup: bool,
     pub(crate) is_dead: bool,
-    /// It has no address, or is down.
+    /// Whether the interface is down or has no address.
     pub(crate) is_absent: bool,
-    /// What it has carried, if it has a cap.
+    /// The bytes that the link has carried, if it has a cap.
     pub(crate) usage: Option<Usage>,
 }
 
-/// Where the numbers of a role are.
+/// The parts of a role from which its status is made.
 pub(crate) struct Parts {
     pub(crate) role: Role,
     pub(crate) server: Option<String>,
     pub(crate) flows: Flows,
     pub(crate) traffic: Traffic,
-    /// The links of a client, in the user's order.
+    /// Returns the links of a client, in the user's order.
     pub(crate) links: Box<dyn Fn() -> Vec<NamedLink> + Send + Sync>,
     pub(crate) datagram_flows: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-/// Tells what a role is doing, from any thread. Clones are the same.
+/// Tells the state of a role, from any thread. Clones tell the same.
 #[derive(Clone)]
 pub struct Status {
     parts: Arc<Parts>,
@@ -82,13 +82,13 @@ impl Status {
         Self { parts: Arc::new(parts), counters, addresses: addresses.into(), clock: Clock::start(), runtime }
     }
 
-    /// Which role.
+    /// Returns which role this is.
     #[must_use]
     pub fn role(&self) -> Role {
         self.parts.role
     }
 
-    /// What it is doing now. Rates are those of the last second or two.
+    /// Returns the present state. Rates are means over the last second or two.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let Parts { role, server, flows, traffic, links, datagram_flows } = &*self.parts;
@@ -126,7 +126,7 @@ fn seconds(now: Time, then: Time) -> f64 {
     now.since(then).as_nanos() as f64 / 1e9
 }
 
-/// The links: those that were named first, in their order.
+/// Returns the links, the named ones first in their order.
 fn links_of(rows: Vec<Row>, named: Vec<NamedLink>, has_trunks: bool) -> Vec<Link> {
     let mut rows = rows;
     let mut links = Vec::new();
@@ -186,7 +186,7 @@ fn link(row: Option<&Row>, name: &str, state: LinkState) -> Link {
         sent_bytes: row.map_or(0, |row| row.sent_bytes),
         received_bytes: row.map_or(0, |row| row.received_bytes),
         share_percent: 0.0,
-        // What was measured before it died says nothing of it now.
+        // Measurements from before the link died say nothing about the present.
         rtt_us: row.filter(|_| !is_quiet).and_then(|row| row.rtt_us),
         loss_percent: row.filter(|_| !is_quiet).and_then(|row| row.loss_percent),
         retransmissions: row.map_or(0, |row| row.resent_packets),
@@ -220,7 +220,7 @@ fn trunk(row: &TrunkRow) -> Trunk {
     }
 }
 
-/// Sums by client.
+/// Returns the sums of each client.
 fn clients(trunks: &[TrunkRow], links: &[Link], connections: &BTreeMap<String, u64>) -> Vec<Client> {
     let mut all: BTreeMap<String, Client> = BTreeMap::new();
     let named = |name: &str| Client {

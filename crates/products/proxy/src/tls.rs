@@ -1,8 +1,9 @@
-//! TLS 1.3 (RFC 8446) between client and server, with raw public keys (RFC 7250) that both know: no
-//! certificates, no authorities, no names, no time.
+//! TLS 1.3 (RFC 8446) between client and server, with raw public keys (RFC 7250) that both ends know. It uses
+//! no certificates, authorities, host names or dates.
 //!
-//! Sessions are not resumed: a client that was taken off the list would come back by its ticket. Nothing is
-//! sent before the handshake is over (0-RTT): it could be replayed, and a trunk is there before it is needed.
+//! Sessions are not resumed, because a client that was removed from the list could return with its ticket.
+//! Nothing is sent before the handshake is over (0-RTT), because it could be replayed; a trunk exists before
+//! it is needed.
 
 mod errors;
 mod verifier;
@@ -27,35 +28,35 @@ pub use errors::{TlsError, explain, is_key_unknown};
 pub use verifier::WrongKey;
 use verifier::{KnownClients, PinnedServer};
 
-/// Exported keys with this label are for legs (RFC 8446 section 7.5).
+/// The label of exported keys for legs (RFC 8446 section 7.5).
 const LEG_LABEL: &[u8] = b"EXPORTER-anabranch-proxy-leg";
 
-/// The secret that both ends of a connection have, of which the keys of a leg are made. `None` before the
-/// handshake is over.
+/// Returns the secret from which the keys of a leg are derived; both ends of the connection have it. Returns
+/// `None` before the handshake is over.
 #[must_use]
 pub fn leg_secret<D>(connection: &ConnectionCommon<D>) -> Option<[u8; 32]> {
     connection.export_keying_material([0; 32], LEG_LABEL, None).ok()
 }
 
-/// The protocol's name in TLS (RFC 7301).
+/// The name of the protocol in TLS (RFC 7301).
 pub const ALPN: &[u8] = b"anabranch-proxy/1";
-/// A handshake may take so long.
+/// The longest time that a handshake may take.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client's side of TLS.
+/// The client's side of TLS.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
 }
 
-/// A server's side of TLS. For another list of clients make another one.
+/// The server's side of TLS. A changed list of clients needs a new one.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     clients: Arc<Clients>,
 }
 
-/// The pair as rustls wants it.
+/// Returns the key pair in the form that rustls needs.
 fn certified(pair: &KeyPair) -> Arc<CertifiedKey> {
     let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(pair.to_pkcs8()));
     let key = key.expect("an Ed25519 key in PKCS #8");
@@ -63,7 +64,7 @@ fn certified(pair: &KeyPair) -> Arc<CertifiedKey> {
 }
 
 impl ClientTls {
-    /// The client of a pairing.
+    /// Creates the client's side from a pairing.
     #[must_use]
     pub fn new(pairing: &Pairing) -> Self {
         let provider = Arc::new(ring::default_provider());
@@ -82,11 +83,11 @@ impl ClientTls {
         Self { config: Arc::new(config) }
     }
 
-    /// Makes a connection a TLS one. That the server does not know the client's key shows when something is
-    /// read ([`explain`]): the client's part of the handshake is over before the server has looked.
+    /// Makes a TLS connection. If the server does not know the client's key, that shows at the first read
+    /// ([`explain`]), because the client's part of the handshake ends before the server has checked the key.
     ///
     /// # Errors
-    /// See [`TlsError`].
+    /// If the handshake fails or takes too long, or if the server has another key; see [`TlsError`].
     pub async fn connect<S>(&self, connection: S) -> Result<client::TlsStream<S>, TlsError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -102,7 +103,7 @@ impl ClientTls {
 }
 
 impl ServerTls {
-    /// A server with this pair for these clients.
+    /// Creates the side of a server with this key pair, for these clients.
     #[must_use]
     pub fn new(pair: &KeyPair, clients: Clients) -> Self {
         let (provider, clients) = (Arc::new(ring::default_provider()), Arc::new(clients));
@@ -118,10 +119,10 @@ impl ServerTls {
         Self { config: Arc::new(config), clients }
     }
 
-    /// Makes a connection a TLS one, and returns the client's name; within [`HANDSHAKE_TIMEOUT`].
+    /// Makes a TLS connection within [`HANDSHAKE_TIMEOUT`]. Returns it with the client's name.
     ///
     /// # Errors
-    /// See [`TlsError`].
+    /// If the handshake fails or takes too long, or if the client is unknown; see [`TlsError`].
     pub async fn accept<S>(&self, connection: S) -> Result<(server::TlsStream<S>, String), TlsError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -129,10 +130,10 @@ impl ServerTls {
         self.accept_within(HANDSHAKE_TIMEOUT, connection).await
     }
 
-    /// The same within another time.
+    /// Makes a TLS connection within this time. Returns it with the client's name.
     ///
     /// # Errors
-    /// See [`TlsError`].
+    /// If the handshake fails or takes too long, or if the client is unknown; see [`TlsError`].
     pub async fn accept_within<S>(
         &self,
         within: Duration,

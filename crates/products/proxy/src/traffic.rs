@@ -1,7 +1,8 @@
-//! What each link carries, and how it fares: the kernel is asked of every trunk once a second.
+//! Counts the bytes of each link and measures its state: once a second, the kernel is asked about every
+//! trunk.
 //!
-//! A link is, at the client, an interface, and at the server an address that a client comes from. Bytes are
-//! counted here and nowhere else for whoever looks; they stay when the trunk that moved them is gone.
+//! At the client a link is an interface, at the server an address of a client. Only these counts are shown to
+//! users. They remain when the trunk that moved the bytes has ended.
 
 mod tally;
 
@@ -22,22 +23,22 @@ use crate::trunk::Transport;
 use crate::trunk_task::TrunkHandle;
 pub(crate) use tally::{DATAGRAMS, Key, Reading, Row, Tally};
 
-/// How often the kernel is asked.
+/// The time between two requests to the kernel.
 const STEP: Duration = Duration::from_secs(1);
-/// Addresses of which the interface is known.
+/// The most addresses whose interface is remembered.
 const PLACES_MAX: usize = 1_024;
 
-/// Whose a link is.
+/// How links are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// By the interface of the near end: at the client.
+    /// By the interface of this end's address, at the client.
     Interface,
-    /// By the client and its address: at the server.
+    /// By the client and its address, at the server.
     Client,
 }
 
 impl Naming {
-    /// Which interface has which address, where that matters.
+    /// Returns the interface of each address of this host, if links are named by interface.
     fn places(self) -> BTreeMap<IpAddr, String> {
         let all = match self {
             Self::Interface => interfaces().unwrap_or_default(),
@@ -48,7 +49,7 @@ impl Naming {
     }
 }
 
-/// All trunks of a role. Clones are the same.
+/// The traffic of a role's trunks. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Traffic {
     shared: Arc<Shared>,
@@ -66,11 +67,11 @@ struct State {
     trunks: BTreeMap<u64, Carrier>,
     next: u64,
     tally: Tally,
-    /// Which interface has an address.
+    /// The interface of each known address.
     places: BTreeMap<IpAddr, String>,
 }
 
-/// A trunk's connection.
+/// The connection of a trunk.
 #[derive(Debug)]
 struct Carrier {
     fd: OwnedFd,
@@ -79,13 +80,13 @@ struct Carrier {
     client: Option<String>,
     transport: Transport,
     begun: Time,
-    /// `None`: it has not shown yet who it is.
+    /// The trunk; `None` until the other end has been authenticated.
     trunk: Option<TrunkHandle>,
-    /// As they were at the last look.
+    /// The subflows at the last measurement.
     subflows: Vec<SubflowInfo>,
 }
 
-/// A trunk, as whoever looks sees it.
+/// A trunk as the status shows it.
 #[derive(Debug)]
 pub(crate) struct TrunkRow {
     pub(crate) peer: SocketAddr,
@@ -96,7 +97,7 @@ pub(crate) struct TrunkRow {
     pub(crate) subflows: Vec<(Key, SubflowInfo)>,
 }
 
-/// A trunk that is measured, until this is dropped.
+/// A trunk that is measured until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     traffic: Traffic,
@@ -104,7 +105,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// The other end has shown who it is: from now on it is counted. What runs on it, and whose it is.
+    /// Starts counting once the other end has been authenticated. `trunk` runs on the connection and belongs
+    /// to `client`.
     pub(crate) fn carries(&self, trunk: &TrunkHandle, client: Option<&str>) {
         let places = self.traffic.shared.naming.places();
         let mut state = self.traffic.lock();
@@ -134,7 +136,7 @@ impl Traffic {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures a trunk's connection. `None` if there are no descriptors left.
+    /// Measures a trunk's connection. Returns `None` if no descriptors are left.
     pub(crate) fn watch(&self, stream: &TcpStream, transport: Transport) -> Option<Counted> {
         let fd = stream.as_fd().try_clone_to_owned().ok()?;
         let (local, peer) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
@@ -149,7 +151,8 @@ impl Traffic {
         Some(Counted { traffic: self.clone(), number })
     }
 
-    /// Asks the kernel once a second; `paths` are those of datagrams, by their numbers. Never ends.
+    /// Asks the kernel once a second. `paths` returns the readings of the datagrams' paths, by number. Never
+    /// returns.
     pub(crate) async fn keep(&self, paths: impl Fn() -> Vec<(u8, Key, Reading)>) {
         loop {
             self.look(paths());
@@ -165,7 +168,7 @@ impl Traffic {
         if state.places.len() > PLACES_MAX {
             state.places.clear();
         }
-        // The address of one that is down is known still.
+        // The addresses of an interface that is down are still remembered.
         state.places.extend(places);
         let id = |path: u8| {
             let end = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), path.into());
@@ -182,12 +185,12 @@ impl Traffic {
         state.tally.step(now);
     }
 
-    /// The links that have carried something, or are about to.
+    /// Returns the links that have carried bytes or are about to.
     pub(crate) fn links(&self) -> Vec<Row> {
         self.lock().tally.rows()
     }
 
-    /// The trunks that are there.
+    /// Returns the present trunks.
     pub(crate) fn trunks(&self) -> Vec<TrunkRow> {
         let (now, naming) = (self.shared.clock.now(), self.shared.naming);
         let state = self.lock();
@@ -207,7 +210,7 @@ impl Traffic {
 }
 
 impl State {
-    /// Asks the kernel how a trunk's subflows fare.
+    /// Asks the kernel for the state of a trunk's subflows.
     fn look_at(&mut self, number: u64, naming: Naming) {
         let Some(carrier) = self.trunks.get_mut(&number) else { return };
         let subflows = match mptcp_socket_info(carrier.fd.as_fd()) {
@@ -218,7 +221,7 @@ impl State {
                 tcp.map(|tcp| SubflowInfo { local, remote, tcp }).into_iter().collect()
             }
         };
-        // The first one stays in the list when it is closed, and then has no address.
+        // The first subflow stays in the list when it is closed, and then has no address.
         let is_there =
             |one: &SubflowInfo| one.tcp.state != Some(TcpState::Closed) && !one.local.ip().is_unspecified();
         carrier.subflows = subflows.into_iter().filter(is_there).collect();

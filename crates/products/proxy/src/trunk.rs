@@ -1,13 +1,15 @@
-//! One end of a trunk: frames in and out, streams, credit, whose turn it is. A machine: no clock, no socket.
+//! One end of a trunk: frames, streams, credit and the order of sending. It is a machine without a clock or a
+//! socket.
 //!
-//! The world gives it what arrives ([`receive`](Trunk::receive)) and takes what is to be sent
-//! ([`transmit`](Trunk::transmit)), tells it the time, and drains [`poll_event`](Trunk::poll_event) after
-//! each call. It works on streams by their numbers. It holds at most:
-//! * received and not read: what it granted, [`Settings::memory`] for all streams together;
-//! * written and not sent: [`STREAM_QUEUE_MAX`] of a stream, and [`TRUNK_QUEUE_MAX`] of all, beyond which a
-//!   stream may still queue [`STREAM_QUEUE_MIN`];
-//! * for each stream [`STREAM_STATE_BYTES`] and no buffer while nothing waits; streams as `Settings` say;
-//! * short frames to send: two for each stream that there may be, and a thousand.
+//! The world passes in the bytes that arrive ([`receive`](Trunk::receive)), takes the bytes to send
+//! ([`transmit`](Trunk::transmit)), tells the time, and drains [`poll_event`](Trunk::poll_event) after each
+//! call. Streams are identified by their numbers. The machine holds at most:
+//! * bytes received and not read: the granted credit, [`Settings::memory`] for all streams together;
+//! * bytes written and not sent: [`STREAM_QUEUE_MAX`] of a stream, and [`TRUNK_QUEUE_MAX`] of all, beyond
+//! which each stream may still queue [`STREAM_QUEUE_MIN`];
+//! * for each stream [`STREAM_STATE_BYTES`], and no buffer while no bytes wait; `Settings` limits the
+//! streams;
+//! * short frames to send: two for each allowed stream, and a thousand.
 
 mod activity;
 mod association;
@@ -37,18 +39,19 @@ use pressure::Pressure;
 use schedule::Schedule;
 use stream::Stream;
 
-/// Bytes of one stream that wait to be sent, at most.
+/// The most bytes of one stream that wait to be sent.
 pub const STREAM_QUEUE_MAX: usize = 256 * 1024;
-/// Bytes that a stream may always have waiting, however many others have.
+/// The number of waiting bytes that a stream may always have, however many others wait.
 pub const STREAM_QUEUE_MIN: usize = 16 * 1024;
-/// Bytes of all streams that wait to be sent: beyond this only [`STREAM_QUEUE_MIN`] of each.
+/// The number of waiting bytes of all streams beyond which each may only have [`STREAM_QUEUE_MIN`].
 pub const TRUNK_QUEUE_MAX: usize = 4 * 1024 * 1024;
-/// Memory of a stream without bytes, in this module: its state, and its part of the map.
+/// The memory in bytes of a stream without waiting bytes in this module: its state, and its part of the map.
 pub const STREAM_STATE_BYTES: usize = 200;
-/// Streams that have ended and are not released may be as many again as those that are open.
+/// The most streams that the other side may have, open or ended and not released, as a multiple of
+/// [`Settings::streams`].
 const LINGERING_FACTOR: u32 = 2;
 
-/// Which end it is: only the client opens streams.
+/// The end of a trunk. Only the client opens streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The end that programs connect to.
@@ -57,27 +60,27 @@ pub enum Side {
     Server,
 }
 
-/// What one end grants and demands.
+/// The limits and times of one end.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What the world sees of the connection; said to the other side.
+    /// The transport as this end sees it, which is told to the other side.
     pub transport: Transport,
-    /// Window of a new stream, bytes; [`STREAM_CREDIT_MIN`] at least.
+    /// The window of a new stream in bytes, at least [`STREAM_CREDIT_MIN`].
     pub stream_window: u32,
-    /// Streams that the other side may have open; [`STREAMS_MIN`] at least.
+    /// The most open streams of the other side, at least [`STREAMS_MIN`].
     pub streams: u32,
-    /// Bytes of all streams that came and were not read, at most; [`TRUNK_CREDIT_MIN`] at least.
+    /// The most bytes of all streams that were received and not read, at least [`TRUNK_CREDIT_MIN`].
     pub memory: u32,
-    /// A ping is sent after so long without a word from the other side.
+    /// The time without a frame from the other side after which a ping is sent.
     pub keepalive: Span,
-    /// The trunk is dead if something of ours has no answer for so long.
+    /// The time without an answer after which the trunk is dead.
     pub dead_after: Span,
 }
 
 impl Default for Settings {
-    /// 256 KiB a stream, 4,096 streams, 64 MiB; a ping after 25 s, so that address translators do not forget
-    /// the connection; dead after 120 s: TCP, which doubles its time-outs, may need 102 s to find out that
-    /// links are back that were gone for a minute.
+    /// Returns 256 KiB per stream, 4,096 streams and 64 MiB. A ping follows after 25 s, so that address
+    /// translators do not forget the connection. The trunk is dead after 120 s: TCP doubles its time-outs and
+    /// may need 102 s to notice that links work again after a minute.
     fn default() -> Self {
         Self {
             transport: Transport::Tcp,
@@ -90,66 +93,67 @@ impl Default for Settings {
     }
 }
 
-/// What happened. A stream's number is that of the wire.
+/// An event of a trunk. Stream numbers are those of the wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The other side speaks our protocol, and sees this of the connection.
+    /// The other side speaks this protocol, and reports this transport.
     Hello(Transport),
-    /// The client has opened a stream. Bytes of it may be there.
+    /// The client has opened a stream, which may already have bytes.
     Opened {
         /// The stream.
         stream: u32,
-        /// Where to.
+        /// The destination.
         destination: Destination,
-        /// Whether it waits for [`Trunk::confirm`].
+        /// Whether the client waits for [`Trunk::confirm`].
         wants_reply: bool,
     },
-    /// The server has connected to the origin at this address; only if a reply was wanted.
+    /// The server has connected to the origin at this address. Only sent if the client asked for it.
     Connected {
         /// The stream.
         stream: u32,
         /// The origin's address.
         address: SocketAddr,
     },
-    /// [`Trunk::read`] has something after it had nothing.
+    /// [`Trunk::read`] has bytes again after it had none.
     Readable(u32),
-    /// [`Trunk::write`] takes bytes again.
+    /// [`Trunk::write`] takes bytes again after it took none.
     Writable(u32),
-    /// The other side has reset the stream, or the trunk is gone. What it had sent to the end can be read.
+    /// The other side has reset the stream, or the trunk is gone. If it had sent its last bytes, they can
+    /// still be read.
     Reset {
         /// The stream.
         stream: u32,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
     /// The other side takes no new streams.
     GoAway(GoAwayReason),
     /// The client asks for a leg, in this version of its format.
     LegAsked(u16),
-    /// The server's word on the leg that was asked for.
+    /// The server's answer to the request for a leg.
     Leg(Association),
 }
 
-/// What [`Trunk::read`] finds.
+/// The result of [`Trunk::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// These bytes, at least one.
+    /// The next bytes, at least one.
     Bytes(Bytes),
-    /// Nothing yet: [`Event::Readable`] follows.
+    /// No bytes yet; [`Event::Readable`] follows.
     Empty,
-    /// Nothing any more.
+    /// The stream has ended; no more bytes follow.
     End,
     /// The stream was reset.
     Reset(Reason),
 }
 
-/// Why no stream can be opened.
+/// The reason why no stream can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// As many are open as the server allows.
+    /// The server allows no more open streams.
     #[error("the server allows no more streams on this trunk")]
     TooManyStreams,
-    /// One side takes no new ones, the trunk is gone, or all numbers were used.
+    /// One side takes no new streams, the trunk is gone, or all numbers have been used.
     #[error("this trunk takes no new streams")]
     Closing,
     /// Only clients open streams.
@@ -163,48 +167,48 @@ pub struct Trunk {
     side: Side,
     settings: Settings,
     reader: FrameReader,
-    /// The other side's word; before it came, the least that it must say.
+    /// The other side's HELLO. Before it arrives, the least values of the protocol.
     peer: Hello,
     has_peer_hello: bool,
     events: VecDeque<Event>,
 
     streams: BTreeMap<u32, Box<Stream>>,
-    /// The number of the stream that was opened last.
+    /// The number of the latest stream.
     last_opened: u32,
-    /// Streams that have not ended.
+    /// The number of streams that have not ended.
     open_streams: u32,
 
-    /// Bytes that we may send on all streams; and that the other side may.
+    /// The bytes that this end may send on all streams, and those that the other side may send.
     credit: u32,
     granted: u32,
-    /// Bytes that came and were not read; that were written and not sent.
+    /// The bytes that were received and not read, and those that were written and not sent.
     held: usize,
     queued: usize,
-    /// By how much windows have grown, in all.
+    /// The number of bytes by which all windows together have grown.
     grown: u32,
 
     schedule: Schedule,
     controls: VecDeque<Frame>,
-    /// Streams that have credit to give.
+    /// The streams that have credit to return.
     credits: VecDeque<u32>,
     is_hello_due: bool,
     pong: Option<[u8; 8]>,
-    /// Our GOAWAY, and whether it is still to be sent.
+    /// The reason of this end's GOAWAY, and whether it must still be sent.
     going_away: Option<(GoAwayReason, bool)>,
     is_peer_going: bool,
-    /// Whether a leg was asked for, and there was no answer.
+    /// Whether a leg was requested and the answer is missing.
     is_leg_asked: bool,
     is_closed: bool,
     liveness: Liveness,
     activity: Activity,
     pressure: Pressure,
-    /// Where short frames and headers are written.
+    /// The buffer for short frames and headers.
     scratch: BytesMut,
 }
 
 impl Trunk {
-    /// A new trunk over a connection that was just made. Values of `settings` below the protocol's least
-    /// count as that.
+    /// Creates a trunk over a new connection. Values of `settings` below the protocol's least values are
+    /// raised to these.
     #[must_use]
     pub fn new(side: Side, settings: Settings, now: Time) -> Self {
         let settings = Settings {
@@ -250,15 +254,16 @@ impl Trunk {
         }
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Opens a stream. OPEN leaves together with what is written next.
+    /// Opens a stream. Its OPEN frame leaves together with the first bytes that are written.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// If the server allows no more streams, if the trunk takes no new ones, or if this is the server; see
+    /// [`OpenError`].
     pub fn open(&mut self, destination: Destination, wants_reply: bool) -> Result<u32, OpenError> {
         if self.side != Side::Client {
             return Err(OpenError::NotClient);
@@ -279,7 +284,7 @@ impl Trunk {
         Ok(number)
     }
 
-    /// Says that the origin is connected, if the client asked for it.
+    /// Tells the client that the origin is connected, if the client asked for that.
     pub fn confirm(&mut self, stream: u32, address: SocketAddr) {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         if self.side == Side::Server && std::mem::take(&mut state.wants_reply) && state.reset.is_none() {
@@ -287,10 +292,10 @@ impl Trunk {
         }
     }
 
-    /// How many bytes [`write`](Self::write) takes now; [`Event::Writable`] follows a 0.
+    /// Returns how many bytes [`write`](Self::write) takes now. After 0, [`Event::Writable`] follows.
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset or does not exist.
     pub fn room(&mut self, stream: u32) -> Result<usize, Reason> {
         let is_full = self.queued >= TRUNK_QUEUE_MAX;
         let state = self.streams.get_mut(&stream).ok_or(Reason::TrunkGone)?;
@@ -306,23 +311,23 @@ impl Trunk {
         Ok(room)
     }
 
-    /// Takes bytes off the front of `bytes` to send them, as many as there is [`room`](Self::room) for.
-    /// Returns how many.
+    /// Takes as many bytes from the front of `bytes` as there is [`room`](Self::room) for, to send them.
+    /// Returns how many it took.
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset or does not exist.
     pub fn write(&mut self, stream: u32, bytes: &mut Bytes) -> Result<usize, Reason> {
         let taken = self.room(stream)?.min(bytes.len());
         let Some(state) = self.streams.get_mut(&stream).filter(|_| taken > 0) else { return Ok(0) };
         state.queued.push(bytes.split_to(taken));
-        // `room` is no more than the credit, which is a u32.
+        // `room` is at most the credit, which is a u32.
         state.credit -= u32::try_from(taken).unwrap_or(state.credit);
         self.queued += taken;
         self.list_to_send(stream);
         Ok(taken)
     }
 
-    /// No more bytes will be written; those that were are sent.
+    /// Ends this side's direction of the stream. Bytes that were written are still sent.
     pub fn finish(&mut self, stream: u32) {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.is_all_written = true;
@@ -330,7 +335,7 @@ impl Trunk {
         }
     }
 
-    /// Ends the stream in both directions, and drops what waits in either.
+    /// Ends the stream in both directions, and drops the bytes that wait in either.
     pub fn reset(&mut self, stream: u32, reason: Reason) {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         if state.has_ended() {
@@ -344,7 +349,7 @@ impl Trunk {
         }
     }
 
-    /// Takes bytes that came: at most `at_most`, in one piece. That gives credit back.
+    /// Returns received bytes: at most `at_most`, in one piece. Reading returns credit to the other side.
     pub fn read(&mut self, now: Time, stream: u32, at_most: usize) -> Read {
         let rtt = self.liveness.longest_rtt();
         let Some(state) = self.streams.get_mut(&stream) else { return Read::Reset(Reason::TrunkGone) };
@@ -360,7 +365,8 @@ impl Trunk {
         };
         self.held -= bytes.len();
         let growth = state.note_read(now, u32::try_from(bytes.len()).unwrap_or(u32::MAX), rtt);
-        // Half of the memory is for streams of the least window, so that new ones always have theirs.
+        // Half of the memory is reserved for streams with the least window, so that new streams always have
+        // theirs.
         if growth > 0 && self.grown.saturating_add(growth) <= self.settings.memory / 2 {
             state.window += growth;
             self.grown += growth;
@@ -375,13 +381,14 @@ impl Trunk {
         self.streams.get(&stream).is_some_and(|stream| stream.is_all_received)
     }
 
-    /// Nobody uses the stream any more. What was written to the end is sent still; a stream that is not at
-    /// its end is reset.
+    /// Releases a stream that is not used any more. If its last bytes were written, they are still sent;
+    /// otherwise the stream is reset.
     pub fn release(&mut self, stream: u32) {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         state.is_released = true;
         let is_all_written = state.is_all_written;
-        // Also of one that was reset when all had come: what was not read is held until now.
+        // Unread bytes are dropped now, also those of a stream that was reset after all its bytes had
+        // arrived.
         self.drop_bytes(stream, false, None);
         if !is_all_written {
             self.reset(stream, Reason::NoInterest);
@@ -389,15 +396,15 @@ impl Trunk {
         self.remove_if_done(stream);
     }
 
-    /// Says that this side takes no new streams.
+    /// Tells the other side that this side takes no new streams.
     pub fn go_away(&mut self, reason: GoAwayReason) {
         if self.going_away.is_none() {
             self.going_away = Some((reason, true));
         }
     }
 
-    /// The connection is gone: every stream that has not ended is reset ([`Reason::TrunkGone`]), but what was
-    /// received to its end can be read still.
+    /// Notes that the connection is gone. Every stream that has not ended is reset ([`Reason::TrunkGone`]),
+    /// but streams that were received to their end can still be read.
     pub fn close(&mut self) {
         self.is_closed = true;
         let open: Vec<u32> = self.streams.iter().filter(|(_, s)| !s.has_ended()).map(|(n, _)| *n).collect();
@@ -407,70 +414,70 @@ impl Trunk {
         self.controls.clear();
     }
 
-    /// Whether [`open`](Self::open) may succeed: neither side goes away.
+    /// Whether [`open`](Self::open) may succeed: the trunk lives and neither side goes away.
     #[must_use]
     pub const fn takes_streams(&self) -> bool {
         self.going_away.is_none() && !self.is_peer_going && !self.is_closed && self.last_opened < u32::MAX
     }
 
-    /// Streams that have not ended.
+    /// Returns the number of streams that have not ended.
     #[must_use]
     pub const fn open_streams(&self) -> u32 {
         self.open_streams
     }
 
-    /// Streams that the other side lets us have, at most.
+    /// Returns the most open streams that the other side allows.
     #[must_use]
     pub const fn streams_max(&self) -> u32 {
         self.peer.streams
     }
 
-    /// Streams that have moved bytes in the last second or two.
+    /// Returns the number of streams that moved bytes in the last second or two.
     pub fn moving_streams(&mut self, now: Time) -> u32 {
         self.activity.moving(now)
     }
 
-    /// The connection takes no more of what was handed out, or it does. The server tells the client, once a
-    /// second, if its bytes have waited for half of it.
+    /// Notes whether the connection takes no more bytes. The server tells the client, once a second, if its
+    /// bytes have waited for half of that second.
     pub fn note_blocked(&mut self, now: Time, is_blocked: bool) {
         if self.pressure.note(now, is_blocked) && self.side == Side::Server {
             self.push_control(Frame::Full);
         }
     }
 
-    /// Whether bytes of either side wait for the connection, rather than it for bytes.
+    /// Whether bytes of either side wait for the connection.
     #[must_use]
     pub fn is_full(&self, now: Time) -> bool {
         self.pressure.is_full(now)
     }
 
-    /// What the other side sees of the connection, once it has said so.
+    /// Returns the transport that the other side reports, once it has.
     #[must_use]
     pub fn peer_transport(&self) -> Option<Transport> {
         self.has_peer_hello.then_some(self.peer.transport)
     }
 
-    /// The smoothed round-trip time, once it was measured.
+    /// Returns the smoothed round-trip time, once it has been measured.
     #[must_use]
     pub fn rtt(&self) -> Option<Span> {
         self.liveness.rtt()
     }
 
-    /// How long something that was sent has waited for any word from the other side. With a ping after half a
-    /// second, more than a second and a few round trips is a bad sign.
+    /// Returns how long something that was sent has waited for any answer. A ping is sent after half a
+    /// second, so more than a second and a few round trips is a bad sign.
     #[must_use]
     pub fn unanswered(&self, now: Time) -> Span {
         self.liveness.unanswered(now)
     }
 
-    /// Whether the other side has been silent for too long ([`Settings::dead_after`]).
+    /// Whether the other side has been silent for [`Settings::dead_after`].
     #[must_use]
     pub fn is_dead(&self, now: Time) -> bool {
         now >= self.liveness.dead_at()
     }
 
-    /// When the machine is to be woken: to [`transmit`](Self::transmit), or as it [`is_dead`](Self::is_dead).
-    /// `can_send`: whether the connection takes bytes now.
+    /// Returns when to wake the machine: to [`transmit`](Self::transmit), or because it
+    /// [`is_dead`](Self::is_dead). `can_send` tells whether the connection takes bytes now.
     #[must_use]
     pub fn deadline(&self, can_send: bool) -> Time {
         let dead_at = self.liveness.dead_at();

@@ -1,8 +1,8 @@
-//! A trunk in the world: one task that joins a connection (TCP, MPTCP, TLS over them) and the machine
-//! [`Trunk`], and the handles that other tasks have of it and of its streams.
+//! A trunk in the world: one task joins a connection (TCP, MPTCP, or TLS over them) and the machine
+//! [`Trunk`]. Other tasks have handles of the trunk and of its streams.
 //!
-//! The machine is behind a mutex that is held for single steps. A stream has no channel and no buffer: who
-//! waits for it leaves a waker, and reads and writes the machine's own pieces.
+//! The machine is behind a mutex that is held for single steps. A stream has no channel and no buffer: a task
+//! that waits for it leaves a waker, and reads and writes the machine's own pieces.
 //!
 //! ```no_run
 //! # async fn example(connection: tokio::net::TcpStream) -> Option<()> {
@@ -47,17 +47,18 @@ pub use stream::Stream;
 pub struct Accepted {
     /// The stream.
     pub stream: Stream,
-    /// Where to.
+    /// The destination.
     pub destination: Destination,
     /// Whether the client waits for [`Stream::confirm`].
     pub wants_reply: bool,
 }
 
-/// A trunk. Clones are the same one. When the last is dropped the trunk ends with its last stream.
+/// A handle of a trunk. Clones belong to the same trunk. When the last one is dropped, the trunk ends with
+/// its last stream.
 #[derive(Clone, Debug)]
 pub struct TrunkHandle {
     shared: Arc<Shared>,
-    /// Counts the handles.
+    /// Tells the trunk when the last handle is dropped.
     _held: Arc<Held>,
 }
 
@@ -74,8 +75,8 @@ impl Drop for Held {
     }
 }
 
-/// Begins a trunk on a connection. The future is to be spawned; it is done when the trunk has ended, and all
-/// of its streams with it.
+/// Starts a trunk on a connection. The future must be spawned. It completes when the trunk and all of its
+/// streams have ended.
 pub fn start<S>(
     connection: S,
     side: Side,
@@ -87,8 +88,8 @@ where
     start_in_share(connection, side, settings, None)
 }
 
-/// The same for a trunk that [shares](anabranch_algo::fair_share) memory with others: its place has as many
-/// units as bytes wait in it. If the place is given up, half of these bytes are freed ([`Trunk::shed`]).
+/// Starts a trunk that [shares](anabranch_algo::fair_share) memory with others: its place has as many units
+/// as bytes wait in the trunk. If the place is given up, half of these bytes are freed ([`Trunk::shed`]).
 pub(crate) fn start_in_share<S>(
     connection: S,
     side: Side,
@@ -106,11 +107,12 @@ where
 }
 
 impl TrunkHandle {
-    /// Opens a stream; its OPEN leaves with what is written before this task yields. With `wants_reply`,
-    /// [`Stream::connected`] tells when the server has connected.
+    /// Opens a stream. Its OPEN leaves with the bytes that are written before this task yields. With
+    /// `wants_reply`, [`Stream::connected`] returns when the server has connected.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// If the server allows no more streams, if the trunk takes no new ones, or if this is the server; see
+    /// [`OpenError`].
     pub fn open(&self, destination: Destination, wants_reply: bool) -> Result<Stream, OpenError> {
         let mut state = self.shared.lock();
         let number = state.trunk.open(destination, wants_reply)?;
@@ -119,7 +121,7 @@ impl TrunkHandle {
         Ok(Stream::new(Arc::clone(&self.shared), number))
     }
 
-    /// The next stream that the client opens; `None` when the trunk has ended.
+    /// Waits for the next stream that the client opens. Returns `None` when the trunk has ended.
     pub async fn accept(&self) -> Option<Accepted> {
         std::future::poll_fn(|cx| {
             let mut state = self.shared.lock();
@@ -136,10 +138,10 @@ impl TrunkHandle {
         .await
     }
 
-    /// Waits until the other side has said HELLO, and returns what it sees of the connection.
+    /// Waits for the other side's HELLO, and returns the transport that it reports.
     ///
     /// # Errors
-    /// How the trunk ended.
+    /// If the trunk has ended before; the error says how.
     pub async fn hello(&self) -> Result<Transport, End> {
         self.shared.wait(|state| state.trunk.peer_transport()).await
     }
@@ -148,15 +150,15 @@ impl TrunkHandle {
     pub async fn ended(&self) -> End {
         match self.shared.wait(|_| None::<()>).await {
             Err(end) => end,
-            // Not reached: the condition is never met.
+            // The condition is never met, so this is not reached.
             Ok(()) => End::Closed,
         }
     }
 
-    /// Asks the server for a leg, and waits for its word.
+    /// Requests a leg from the server, and waits for the answer.
     ///
     /// # Errors
-    /// How the trunk ended. A server that knows of no legs never answers.
+    /// If the trunk has ended before; the error says how. A server that knows no legs never answers.
     pub async fn ask_leg(&self, version: u16) -> Result<Association, End> {
         {
             let mut state = self.shared.lock();
@@ -167,44 +169,44 @@ impl TrunkHandle {
         self.shared.wait(|state| state.leg).await
     }
 
-    /// Waits until the client asks for a leg; in which version.
+    /// Waits until the client requests a leg, and returns the version of the requested format.
     ///
     /// # Errors
-    /// How the trunk ended.
+    /// If the trunk has ended before; the error says how.
     pub async fn leg_asked(&self) -> Result<u16, End> {
         let version = self.shared.wait(|state| state.leg_asked).await?;
         self.shared.lock().leg_asked = None;
         Ok(version)
     }
 
-    /// Answers that.
+    /// Answers the client's request for a leg.
     pub fn answer_leg(&self, association: Association) {
         let mut state = self.shared.lock();
         state.trunk.answer_leg(association);
         state.wake_task(self.shared.now());
     }
 
-    /// Streams that were reset because the trunk has ended; 0 before that.
+    /// Returns the number of streams that were reset by the trunk's end, or 0 before it.
     #[must_use]
     pub fn lost_streams(&self) -> u32 {
         self.shared.lock().lost_streams
     }
 
-    /// Says that this side takes no new streams; the trunk ends with its last one.
+    /// Tells the other side that this side takes no new streams. The trunk ends with its last one.
     pub fn go_away(&self, reason: GoAwayReason) {
         let mut state = self.shared.lock();
         state.trunk.go_away(reason);
         state.wake_task_always();
     }
 
-    /// Ends the trunk at once; its streams are reset.
+    /// Ends the trunk at once and resets its streams.
     pub fn close(&self) {
         let mut state = self.shared.lock();
         state.is_closed = true;
         state.wake_task_always();
     }
 
-    /// Whether bytes of either side wait for the connection, rather than it for bytes.
+    /// Whether bytes of either side wait for the connection.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let now = self.shared.now();
@@ -212,7 +214,7 @@ impl TrunkHandle {
         state.end.is_none() && state.trunk.is_full(now)
     }
 
-    /// What [`pool::choose`](crate::pool::choose) wants to know.
+    /// Returns the state that [`pool::choose`](crate::pool::choose) needs.
     #[must_use]
     pub fn load(&self) -> Load {
         let now = self.shared.now();
@@ -230,7 +232,7 @@ impl TrunkHandle {
     }
 }
 
-/// The reason as an error of input and output, for those who copy bytes.
+/// Converts a reason to an I/O error, for code that copies bytes.
 impl From<Reason> for std::io::Error {
     fn from(reason: Reason) -> Self {
         let kind = match reason {

@@ -17,7 +17,7 @@ use anabranch_mmtp::tree::Outboard;
 use anabranch_mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Reason};
 use memory_source::MemorySource;
 
-/// What a source does with requests for its content.
+/// How a source treats requests for its content.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
     /// Sends the content, as a source should.

@@ -49,7 +49,7 @@ impl Request {
     }
 }
 
-/// What the server does after a body.
+/// How the server treats the connection after a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// Waits for the next request.
@@ -78,7 +78,7 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// The rate in bytes per second; below 1,000, bytes are sent one by one.
     pub(crate) rate: u64,
-    /// What the server does after the body.
+    /// How the server treats the connection after the body.
     pub(crate) then: Then,
 }
 

@@ -48,7 +48,7 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        // In memory, where that is: each look at a file is several writes to the disk.
+        // The directory is in memory if possible, because each test writes its file several times.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         Self { dir, domain: domain("small", &key(7), ["a", "b", "rv"]) }
     }
@@ -67,7 +67,7 @@ impl Bed {
         self.open_at(&self.domain, NOW)
     }
 
-    /// A file with three publications, of which the last is withdrawn.
+    /// Makes a file with three publications, of which the last is withdrawn.
     fn filled(&self) {
         let (mut state, ..) = self.open().expect("a new one");
         for (host, name, lease_s) in [("a", "films/x", 60), ("b", "films/x", 90), ("b", "films/y", 0)] {
@@ -231,7 +231,7 @@ fn a_damaged_file_is_told_and_never_a_panic() {
     let mut check = |bad: &[u8]| {
         fs::write(bed.path(), bad).expect("written");
         match bed.open() {
-            // In a part that nothing is in, or that the other half of the header makes up for.
+            // The damage may be in an unused part, or be repaired from the other half of the header.
             Ok((state, ..)) => assert_eq!(state.stats().foreign, 0),
             Err(error) if error.message().contains("is damaged (") => {
                 assert_eq!(error.kind(), ErrorKind::Target);

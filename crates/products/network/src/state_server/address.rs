@@ -1,4 +1,4 @@
-//! Where a server is that keeps the state of rendezvous.
+//! The address of a server that keeps the state of rendezvous.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,21 +10,21 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 use anabranch::{Error, Result};
 
-/// How long a server may take to let in, and over all that was sent to it together.
+/// The longest time that a connection with its login may take, and one exchange of commands and replies.
 pub(super) const TIMEOUT: Span = Span::from_secs(2);
-/// What an address begins with.
+/// The schemes of addresses.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"];
 
-/// Where a rendezvous keeps what it knows.
+/// The place where a rendezvous keeps its state.
 #[derive(Clone, Debug)]
 pub enum StateAt {
-    /// In a file of its own.
+    /// A file of its own.
     File(PathBuf),
-    /// In a server, which other rendezvous of the domain may use too.
+    /// A server, which other rendezvous of the domain may also use.
     Server(StateServer),
 }
 
-/// A Redis or Valkey. It is shown without user and password.
+/// The address of a Redis or Valkey server. It is shown without user and password.
 #[derive(Clone)]
 pub struct StateServer {
     pub(super) info: Box<ConnectionInfo>,
@@ -32,12 +32,12 @@ pub struct StateServer {
 }
 
 impl StateAt {
-    /// From `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` (also `valkey://`; with TLS `rediss://`,
+    /// Parses `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` (also `valkey://`; with TLS `rediss://`,
     /// `valkeys://`; `redis+unix:///PATH[?db=DB]`), or the path of a file.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if it is an address of another kind, or none. What
-    /// is wrong is not repeated: there may be a password in it.
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the text has `://` but is no such address. The
+    /// error does not repeat the text, because it may have a password.
     pub fn parse(text: &OsStr) -> Result<Self> {
         match text.to_str().filter(|text| text.contains("://")) {
             None => Ok(Self::File(text.into())),

@@ -1,8 +1,8 @@
-//! A connection to a Redis or Valkey that cannot cost more than it may: each reply has a length at most, and
-//! all that is sent together with all replies to it has a time, however slowly these come.
+//! A bounded connection to a Redis or Valkey: each reply has a largest length, and commands and replies of an
+//! exchange together have a time limit, however slowly they arrive.
 //!
-//! The library's own connection reads a reply to its end, whatever its length, and waits anew for each byte.
-//! So the socket is ours; the library writes commands, parses replies and knows what an address means.
+//! The library's own connection reads a reply of any length, and waits anew for each byte. So this module has
+//! its own socket, and uses the library to write commands, parse replies and interpret addresses.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -19,16 +19,16 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use super::address::StateServer;
 use super::failure::Failure;
 
-/// Bytes of a reply, at most: an answer has up to 256 records of less than a kilobyte. What is read ahead of
-/// the next reply counts too.
+/// The most bytes of a reply: an answer has up to 256 records of less than a kilobyte. Bytes that are read
+/// ahead of the next reply count too.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// A socket that gives up at a time, and after so many bytes.
+/// A socket that fails after a time, and after a number of bytes.
 struct Bounded {
     socket: Socket,
     clock: Clock,
     until: Time,
-    /// Bytes that may still come.
+    /// The number of bytes that may still be read.
     left_bytes: usize,
 }
 
@@ -38,7 +38,7 @@ enum Socket {
 }
 
 impl Bounded {
-    /// How long it may still wait.
+    /// Returns how long the socket may still wait.
     fn patience(&self) -> io::Result<Option<Duration>> {
         match self.until.since(self.clock.now()) {
             Span::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -109,10 +109,10 @@ impl Read for Stream {
     }
 }
 
-/// Why an exchange has failed. Nothing more is to be read then.
+/// The error of an exchange. The connection must not be used after it.
 pub(super) struct Broken {
     pub(super) why: Failure,
-    /// To which of the commands the reply is too long.
+    /// The index of the command whose reply is too long, if that is the reason.
     pub(super) too_long: Option<usize>,
 }
 
@@ -122,7 +122,7 @@ impl From<Failure> for Broken {
     }
 }
 
-/// See the [module](self).
+/// A connection to the server; see the [module](self).
 pub(super) struct Connection {
     stream: Stream,
     parser: Parser,
@@ -130,7 +130,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects within a time, and is let in.
+    /// Connects and logs in, within a time.
     pub(super) fn open(server: &StateServer, within: Span) -> Result<Self, Failure> {
         let clock = Clock::start();
         let until = clock.now() + within;
@@ -230,7 +230,7 @@ fn connect(host: &str, port: u16, clock: Clock, until: Time) -> Result<TcpStream
     Err(unreachable(failed))
 }
 
-/// TLS with the certificates that the system trusts.
+/// Creates TLS with the certificates that the system trusts.
 fn tls(host: &str) -> Result<ClientConnection, Failure> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -251,14 +251,14 @@ mod tests {
 
     use super::*;
 
-    /// A server that says this to whoever connects; and how it is called.
+    /// Starts a server that serves one connection by `what`. Returns its address and its thread.
     fn says(what: impl FnOnce(TcpStream) + Send + 'static) -> (StateServer, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("redis://{}", listener.local_addr().unwrap()).parse().unwrap();
         (server, thread::spawn(move || what(listener.accept().unwrap().0)))
     }
 
-    /// How long an exchange with it takes in seconds, and what comes of it.
+    /// Runs one exchange. Returns its duration in seconds and its result.
     fn ping(server: &StateServer, commands: usize, within: Span) -> (f64, Result<Vec<Value>, Broken>) {
         let mut connection = Connection::open(server, Span::from_secs(2)).map_err(|e| e.text).unwrap();
         let clock = Clock::start();

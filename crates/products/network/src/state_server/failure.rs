@@ -1,4 +1,4 @@
-//! Why the server of a state cannot be used, in words.
+//! The failures of the state's server, as texts for people.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -6,12 +6,12 @@ use super::address::{StateServer, TIMEOUT};
 use anabranch::text::printable;
 use anabranch::{Error, ErrorPlace};
 
-/// Why the server cannot be used.
+/// The reason why the server cannot be used.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// What follows the server's name in a sentence.
+    /// The text that follows the server's name in a sentence.
     pub(super) text: String,
-    /// Whether it may be otherwise soon.
+    /// Whether a later attempt may succeed.
     passes: bool,
 }
 
@@ -24,7 +24,7 @@ impl Failure {
         Self { text: text.into(), passes: true }
     }
 
-    /// Name or password are wrong.
+    /// Makes the failure of a login with a wrong name or password.
     pub(super) fn not_let_in(error: &RedisError) -> Self {
         if matches!(error.code(), Some("NOAUTH" | "DENIED")) {
             return Self::lasting(format!(
@@ -37,7 +37,7 @@ impl Failure {
         Self::lasting(format!("does not let us in, so name or password in `state` are wrong: {said}"))
     }
 
-    /// As an error of the start.
+    /// Converts the failure to an error of the start.
     pub(super) fn error(&self, server: &StateServer) -> Error {
         let text = format!("the state {server} {}", self.text);
         let error = if self.passes { Error::unreachable(text) } else { Error::usage(text) };

@@ -1,4 +1,4 @@
-//! The shared state of rendezvous as keys of a Redis or Valkey; docs/wire-overlay.md has the layout.
+//! Keeps the shared state of rendezvous as keys of a Redis or Valkey; docs/wire-overlay.md has the layout.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,18 +14,19 @@ use super::connection::Connection;
 use super::failure::Failure;
 use anabranch::text::printable;
 
-/// A name whose table is too long to be read is left alone for so long: reading it costs the connection, and
-/// with it the answers to all that was asked together.
+/// The time for which a table that is too long is not read again. Reading it costs the connection, and with
+/// it the answers to all queries of the exchange.
 const LEFT_ALONE: Span = Span::from_secs(60);
-/// Of how many names that is remembered.
+/// The most tables for which that is remembered.
 const LEFT_ALONE_MAX: usize = 1_024;
 /// The version of the layout.
 const FORMAT: &str = "1";
-/// How long it is remembered which layout there is.
+/// The life of the key that says which layout the database has.
 const FORMAT_KEPT_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Compare and set. It knows no rule of publications: what is the later one, and whether there is room, has
-/// been decided on what was read, and holds if that is there still.
+/// The script compares and sets a value. It has no rules of publications: the caller has decided which one is
+/// later and whether there is room, from the values that it read, and the script checks that they have not
+/// changed.
 const SCRIPT: &str = "
 -- KEYS: the table of a name. ARGV: field, value, milliseconds, fields at most, 1 if a value is there, that
 -- value; then fields and their values that are nothing any more.
@@ -41,14 +42,14 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
 return 1
 ";
 
-/// What came for a command.
+/// The reply to a command.
 enum Reply {
     Value(Value),
-    /// The key is of another kind.
+    /// The key has another type.
     OtherKind,
     /// The server has no room.
     NoRoom,
-    /// It has forgotten the script.
+    /// The server has lost the script.
     NoScript,
 }
 
@@ -56,15 +57,15 @@ enum Reply {
 pub(super) struct Store {
     connection: Connection,
     prefix: String,
-    /// What the script is called.
+    /// The hash by which the script is called.
     script: Vec<u8>,
-    /// Exchanges with the server so far.
+    /// The number of exchanges with the server so far.
     pub(super) round_trips: u64,
     pub(super) left_alone: LeftAlone,
     clock: Clock,
 }
 
-/// Tables that were too long to be read, by their keys, and until when they are left alone.
+/// The keys of tables that were too long to be read, and until when each is not read again.
 #[derive(Default)]
 pub(super) struct LeftAlone(BTreeMap<String, Time>);
 
@@ -82,7 +83,7 @@ impl LeftAlone {
 }
 
 impl Store {
-    /// Connects, and looks whether all that is needed is there. The clock is the caller's.
+    /// Connects, and checks that everything that is needed is there. The clock is the caller's.
     pub(super) fn connect(server: &StateServer, domain: &str, clock: Clock) -> Result<Self, Failure> {
         let connection = Connection::open(server, TIMEOUT)?;
         let prefix = format!("anabranch:{domain}:");
@@ -90,14 +91,14 @@ impl Store {
         let mut store = Self { connection, prefix, script, round_trips: 0, left_alone, clock };
         store.load()?;
         let about = format!("{}about", store.prefix);
-        // What is written is what this needs, so that who must not write is found now.
+        // This writes as later commands do, so that a missing permission to write is found now.
         let mut first = command("HSETNX", &about);
         first.arg("format").arg(FORMAT);
         let mut again = cmd("EVALSHA");
         again.arg(&store.script).arg(1).arg(&about);
         again.arg("format").arg(FORMAT).arg(FORMAT_KEPT_MS).arg(1).arg(1).arg(FORMAT);
         match store.exchange(&[first, again])?.pop() {
-            // Where there is no room there may be some later, and much to be found.
+            // A server without room may have some later, and can still answer lookups.
             Some(Reply::Value(Value::Int(1)) | Reply::NoRoom) => Ok(store),
             _ => Err(Failure::lasting(format!(
                 "was written by another anabranch, or something else ({about} is another): use that one, or \
@@ -106,9 +107,9 @@ impl Store {
         }
     }
 
-    /// What a person should know of the server: what it is, and what it may lose.
+    /// Returns the server's kind and version, and what it may lose, as text for people.
     pub(super) fn describe(&mut self) -> Result<String, Failure> {
-        // Who may not ask is not told.
+        // A user who may not ask for this gets no text.
         let replies = self.exchange(&[cmd("INFO")]).unwrap_or_default();
         let Some(Reply::Value(Value::BulkString(info))) = replies.into_iter().next() else {
             return Ok(String::new());
@@ -139,7 +140,8 @@ impl Store {
         Ok(text)
     }
 
-    /// One node of a cluster may have all keys. Several: not yet.
+    /// Checks that the server is not one of several shards. A cluster with one shard has all keys; several
+    /// are not supported yet.
     fn check_alone(&mut self) -> Result<(), Failure> {
         let mut command = cmd("CLUSTER");
         command.arg("INFO");
@@ -167,12 +169,12 @@ impl Store {
         Ok(())
     }
 
-    /// Whether it is there.
+    /// Checks that the server answers.
     pub(super) fn ping(&mut self) -> Result<(), Failure> {
         self.exchange(&[cmd("PING")]).map(drop)
     }
 
-    /// Sends commands together, then reads what comes for each.
+    /// Sends commands together, and then reads the reply to each.
     fn exchange(&mut self, commands: &[Cmd]) -> Result<Vec<Reply>, Failure> {
         if commands.is_empty() {
             return Ok(Vec::new());
@@ -195,7 +197,7 @@ impl Store {
                 (Some(ServerErrorKind::NoScript), _) => Reply::NoScript,
                 (_, "WRONGTYPE") => Reply::OtherKind,
                 (_, "OOM") => Reply::NoRoom,
-                // An error of the script names the command's.
+                // An error within the script has the code of the script, so its details are searched.
                 _ if error.details().is_some_and(|details| details.starts_with("WRONGTYPE")) => {
                     Reply::OtherKind
                 }
@@ -214,8 +216,8 @@ impl Store {
         format!("{}content:{root}", self.prefix)
     }
 
-    /// Answers queries, each in its place: with one exchange for all of them, and one more for what the lists
-    /// of contents lead to.
+    /// Answers queries, in their order. All of them take one exchange, and one more for the fields that the
+    /// lists of contents name.
     pub(super) fn run(&mut self, queries: &[Query]) -> Result<Vec<Told>, Failure> {
         let is_left_alone = |query: &Query| match &query.ask {
             Ask::Name(name) => self.left_alone.has(self.clock.now(), &self.name_key(name)),
@@ -230,7 +232,7 @@ impl Store {
         let (mut told, mut later, mut mend) = (Vec::new(), Vec::new(), Vec::new());
         for (place, query) in queries.iter().enumerate() {
             told.push(match &query.ask {
-                // It is not known what is there.
+                // The table was not read, so its content is unknown.
                 _ if left_alone[place] => Told::Failed,
                 Ask::Name(name) => fields(name, replies.next()),
                 Ask::Content { .. } => {
@@ -252,8 +254,8 @@ impl Store {
         Ok(told)
     }
 
-    /// Keeps once more what could not be kept, or listed, for the script is not there any more, or something
-    /// of another kind is in our place: that would be in the way for ever.
+    /// Repeats what could not be kept or listed because the script was lost or a key has another type. Keys
+    /// of another type are removed, because they would fail for ever.
     fn mend(&mut self, keeps: &[(usize, &Keep)], told: &mut [Told]) -> Result<(), Failure> {
         if keeps.is_empty() {
             return Ok(());
@@ -277,7 +279,7 @@ impl Store {
         let mut replies = self.exchange(&commands)?.into_iter();
         for (place, keep) in keeps {
             let its: Vec<Reply> = replies.by_ref().take(list_commands(keep) + 1).collect();
-            // What was kept the first time is there already, and is listed now.
+            // A publication that was kept the first time is already there, and is only listed now.
             if let Some(told) = told.get_mut(*place).filter(|told| **told != Told::Kept) {
                 *told = kept(&its);
             }
@@ -285,7 +287,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the fields that lists have led to.
+    /// Reads the fields that the lists have named.
     fn look(&mut self, later: &[(usize, Name, Vec<u8>)], told: &mut [Told]) -> Result<(), Failure> {
         let get = |(_, name, field): &(usize, Name, Vec<u8>)| {
             let mut get = command("HGET", &self.name_key(name));
@@ -300,7 +302,7 @@ impl Store {
                 Reply::Value(Value::BulkString(value)) => {
                     fields.push(Field { name: name.clone(), field: field.clone(), value });
                 }
-                // It has been removed since.
+                // The field has been removed since.
                 Reply::Value(Value::Nil) => {}
                 _ => *nonsense += 1,
             }
@@ -327,7 +329,7 @@ impl Store {
             let mut clean = command("ZREMRANGEBYSCORE", &key);
             clean.arg("-inf").arg(list.now_ms);
             let mut add = command("ZADD", &key);
-            // One that another has listed for longer stays so.
+            // If another process has listed the field for longer, the later time stays.
             add.arg("GT").arg(list.until_ms).arg(member(&keep.name, &keep.field));
             let expire = |how: &str| {
                 let mut expire = command("PEXPIRE", &key);
@@ -347,7 +349,7 @@ impl Store {
     }
 }
 
-/// What came of keeping something, of the replies to all its commands.
+/// Returns the result of keeping a publication from the replies to all its commands.
 fn kept(replies: &[Reply]) -> Told {
     match replies.last() {
         _ if replies.iter().any(|reply| matches!(reply, Reply::NoRoom)) => Told::Full,
@@ -356,12 +358,12 @@ fn kept(replies: &[Reply]) -> Told {
     }
 }
 
-/// Commands before that which keeps.
+/// Returns the number of commands before the one that keeps.
 const fn list_commands(keep: &Keep) -> usize {
     if keep.list.is_some() { 4 } else { 0 }
 }
 
-/// The key that a command of one key is about.
+/// Returns the key of a command that has one key.
 fn key_of(command: &Cmd) -> Option<String> {
     match command.args_iter().nth(1)? {
         redis::Arg::Simple(key) => std::str::from_utf8(key).ok().map(str::to_owned),
@@ -375,17 +377,17 @@ fn command(name: &str, key: &str) -> Cmd {
     command
 }
 
-/// A life of a key: at least this, for 0 would remove it.
+/// Returns the life of a key in milliseconds, at least 1, because 0 would remove the key.
 fn life_ms(span: Span) -> u64 {
     span.as_millis() + 1
 }
 
-/// A field in a list. No name has a control character, so the first newline is where it ends.
+/// Encodes a field as the member of a list. No name has a control character, so the first newline ends it.
 fn member(name: &Name, field: &[u8]) -> Vec<u8> {
     [name.to_string().as_bytes(), b"\n", field].concat()
 }
 
-/// What a list has, and how much in it is nothing.
+/// Returns the members of a list, and how many are malformed.
 fn members(reply: Option<Reply>) -> (Vec<(Name, Vec<u8>)>, u64) {
     let Some(Reply::Value(Value::Array(members))) = reply else { return (Vec::new(), 1) };
     let all = members.len();
@@ -400,7 +402,7 @@ fn members(reply: Option<Reply>) -> (Vec<(Name, Vec<u8>)>, u64) {
     (known, nonsense)
 }
 
-/// What the table of a name has.
+/// Returns the fields of a name's table.
 fn fields(name: &Name, reply: Option<Reply>) -> Told {
     let values = match reply {
         Some(Reply::Value(Value::Array(values))) => values,

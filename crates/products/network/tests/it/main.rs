@@ -1,3 +1,3 @@
-//! The roles of a network as programs use them: over loopback.
+//! Tests of a network's roles as programs use them, over loopback.
 
 mod network;

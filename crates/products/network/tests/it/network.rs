@@ -1,5 +1,5 @@
-//! A publish/subscribe network inside one program, over loopback: forwarders, services, publishers, a
-//! receiver; and what happens when some of them end.
+//! Tests of a publish/subscribe network in one program over loopback: forwarders, services, publishers and a
+//! receiver, and the ends of some of them.
 
 #[cfg(target_os = "linux")]
 mod tap;
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-/// A domain whose addresses are 127.91.`number`.*, and all of it that runs.
+/// A domain whose addresses are 127.91.`number`.*, and its running members.
 struct Bed {
     dir: tempfile::TempDir,
     key: Arc<ScopeKey>,
@@ -64,7 +64,7 @@ impl Bed {
         Self::with(number, "")
     }
 
-    /// With these keys of the domain besides.
+    /// Makes a bed with additional keys in the domain's file.
     fn with(number: u8, more: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let key = Arc::new(ScopeKey::new([number; 32]).expect("a key"));
@@ -102,7 +102,7 @@ impl Bed {
         Place::new(&self.path("net.toml"), Some(node)).expect("a node")
     }
 
-    /// The keys of its members, each in a file that is called as that one.
+    /// Writes the keys of all members, each into a file with the member's name.
     fn make_keys(&self) {
         let place = self.place("a");
         let services = network::new_services_key().expect("random numbers");
@@ -142,7 +142,7 @@ impl Bed {
         let (told, listens) = channel();
         let thread = std::thread::spawn(move || {
             run(&place, &its, &mut |notice| {
-                // It listens before it says anything else.
+                // A member's first event is that it listens.
                 let _ = told.send(());
                 notice.into_iter().for_each(|text| drop(notices.send(text)));
                 Control::Continue
@@ -175,18 +175,18 @@ impl Bed {
         Get::name(&self.place("a"), name).expect("a name").timeout(Duration::from_secs(20))
     }
 
-    /// Fetches by name until somebody publishes it: publications take a moment.
+    /// Fetches by name until enough hosts publish it, because publications take a moment.
     fn fetch(&self, name: &str, hosts: usize, listener: impl FnMut(&Event)) -> Report {
         self.fetch_at(name, hosts, Rate::from_bytes(20_000_000), listener)
     }
 
-    /// The same, at this rate.
+    /// Fetches by name at this rate, until enough hosts publish it.
     fn fetch_at(&self, name: &str, hosts: usize, rate: Rate, mut listener: impl FnMut(&Event)) -> Report {
         let target = self.path("got");
         let clock = Clock::start();
         let end = clock.now() + Span::from_secs(20);
         loop {
-            // What is there would be taken as it is.
+            // An existing file would be taken as it is.
             let _ = fs::remove_file(&target);
             let download = self.get(name).limit(rate).to_file(&target);
             let result = download.overwrite(true).run(|event| {
@@ -218,7 +218,7 @@ fn notice<S>(event: ServiceEvent<S>) -> Option<String> {
     }
 }
 
-/// How many sources have sent something.
+/// Returns how many sources have sent bytes.
 fn sources(report: &Report) -> usize {
     let mut names: Vec<&str> =
         report.last.paths.iter().filter(|path| path.bytes > 0).map(|path| &*path.source).collect();
@@ -275,7 +275,7 @@ fn a_forwarder_ends_and_the_transfer_does_not() {
     assert_eq!(lost.filter(|path| path.bytes > 0).count(), 2, "they were used before");
     let told: Vec<String> = bed.notices.1.try_iter().collect();
     assert!(told.iter().any(|text| text == "the line r1 – r2 is down"), "{told:?}");
-    // It comes back.
+    // The forwarder is started again.
     bed.forward("r2");
     std::thread::sleep(Duration::from_secs(1));
     let report = bed.fetch("films/f", 2, |_| {});
@@ -283,11 +283,11 @@ fn a_forwarder_ends_and_the_transfer_does_not() {
     assert_eq!(back.count(), 2);
 }
 
-/// Forwarders take identifiers of three epochs at most: the transfer has others in the end than it began
-/// with, and nothing is said of that, for the paths are the same.
+/// Forwarders accept identifiers of at most three epochs. So the transfer has other identifiers at its end
+/// than at its beginning. No event reports that, because the paths are the same.
 #[test]
 fn a_transfer_lasts_longer_than_its_identifiers() {
-    // An epoch has 8 s at least, and this takes more than three.
+    // An epoch has at least 8 s, and this takes more than three.
     if anabranch_net::testing::extent(true, false) {
         return;
     }
@@ -304,7 +304,7 @@ fn a_transfer_lasts_longer_than_its_identifiers() {
     assert!(fs::read(bed.path("got")).expect("a file") == bytes);
 }
 
-/// In a domain with keyed identifiers each member has its own key, and elsewhere none.
+/// In a domain with keyed identifiers, each member needs its own key; in other domains, it must have none.
 #[test]
 fn members_need_the_keys_that_are_theirs() {
     let bed = Bed::with(12, "identifiers = \"keyed\"");
@@ -456,7 +456,7 @@ fn what_nobody_publishes_is_not_found() {
     assert_eq!(why, "nobody in the domain test publishes films/nothing");
     let source = bed.publish("p1", "f", b"short");
     bed.fetch("films/f", 1, |_| {});
-    // A source that ends withdraws what it published.
+    // A source that ends withdraws its publications.
     source.stop();
     source.wait().expect("it ends");
     let error = bed.get("films/f").to_file(bed.path("y")).run(|_| Control::Continue);
@@ -510,7 +510,7 @@ fn what_makes_no_sense_is_refused_at_once() {
         assert!(text.contains(why), "{text}");
     };
     usage(place(Some("nowhere")).map(drop), "there is no node \"nowhere\"; there are a, r1");
-    // Addresses of loopback are not listed, so none is found.
+    // Loopback addresses are not listed, so no node is found by them.
     usage(place(None).map(drop), "Or say which node with `node`");
     usage(Place::new(&bed.path("none.toml"), None).map(drop), "No such file");
     let r1 = bed.place("r1");
@@ -536,8 +536,8 @@ fn what_makes_no_sense_is_refused_at_once() {
     usage(rendezvous.map(drop), "rendezvous is on rv, not on tm");
 }
 
-/// Two of the forwarders are taps, which see the whole field of the IP header, and send on without a code
-/// point, as a network in between may.
+/// Two of the forwarders are taps, which see the whole field of the IP header. They send packets on without a
+/// code point, as a network in between may.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_class_marks_requests_answers_and_what_is_sent_on() {
@@ -564,7 +564,8 @@ fn a_class_marks_requests_answers_and_what_is_sent_on() {
     for (class, dscp, paths) in [(Some("bulk"), 1, 3), (Some("urgent"), 46, 1), (None, 0, 3)] {
         let (used, [at_r1, at_r5]) = fetch(class);
         assert_eq!(used, paths, "{class:?}");
-        // A request of mmTP, an answer of the source, and both as the forwarders between have sent them on.
+        // These are requests of mmTP, answers of the source, and both as the forwarders in between have sent
+        // them on.
         let of = |seen: &[Seen], from: &[&str]| -> Vec<u8> {
             let its = seen.iter().filter(|seen| seen.is_mmtp && from.contains(&&*seen.from));
             its.map(|seen| seen.field).collect()
@@ -579,7 +580,7 @@ fn a_class_marks_requests_answers_and_what_is_sent_on() {
             assert!(!fields.is_empty(), "{class:?}: {what}");
             assert!(fields.iter().all(|field| field >> 2 == dscp), "{class:?}: {what}: {fields:?}");
         }
-        // The marks of ECN are as ever: the source's packets are ECN-capable where that was asked for.
+        // The marks of ECN are unchanged: the source's packets are ECN-capable where that was requested.
         let answers = of(&at_r5, &["p1"]);
         let capable = answers.iter().filter(|field| *field & 3 == 2).count();
         assert!(2 * capable > answers.len(), "{class:?}: {capable} of {}", answers.len());
@@ -604,7 +605,7 @@ fn a_class_marks_requests_answers_and_what_is_sent_on() {
     assert!(look(Some("fast")).is_err_and(|e| e.to_string() == known));
 }
 
-/// Also where a request comes from somebody who is no forwarder.
+/// This also holds for a request from a host that is no forwarder.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_source_marks_with_what_its_domain_has_only() {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as the load generator speaks it: heads, and bodies that are compared.
+//! The load generator's HTTP/1.1: reads and writes heads, and compares bodies.
 
 use std::io;
 use std::pin::pin;
@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use crate::{HEAD_BYTES_MAX, Noise, PIECE_BYTES, wrong};
 
-/// A connection, and what was read of it beyond the last head.
+/// A connection, and the bytes that were read beyond the last head.
 pub(crate) struct Http {
     stream: TcpStream,
     rest: Vec<u8>,
-    /// Its own port, and after how long it is said that nothing moves.
+    /// The local port, and the time after which a stall is reported.
     pub(crate) port: u16,
     stall: Option<Duration>,
 }
@@ -27,19 +27,19 @@ impl Http {
         Self { stream, rest: Vec::new(), port, stall }
     }
 
-    /// Reads some bytes; says if that takes long.
+    /// Reads some bytes, and reports a stall.
     async fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
         let (port, stall) = (self.port, self.stall);
         told(port, stall, "reads", self.stream.read(piece)).await
     }
 
-    /// Writes all of a piece; says if that takes long.
+    /// Writes all of a piece, and reports a stall.
     async fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
         let (port, stall) = (self.port, self.stall);
         told(port, stall, "writes", self.stream.write_all(piece)).await
     }
 
-    /// The next head, without its end; none where the connection ends before it.
+    /// Reads the next head, without its end. Returns `None` if the connection ends before it.
     pub(crate) async fn head(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.rest.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -50,7 +50,7 @@ impl Http {
             if self.rest.len() > HEAD_BYTES_MAX {
                 return Err(wrong("a head without an end"));
             }
-            // Little: connections that wait are many.
+            // The buffer is small, because many connections wait.
             let mut piece = [0; 2_048];
             match self.read(&mut piece).await? {
                 0 if self.rest.is_empty() => return Ok(None),
@@ -60,7 +60,7 @@ impl Http {
         }
     }
 
-    /// Reads a body and compares it.
+    /// Reads a body and compares it with the noise.
     pub(crate) async fn body(&mut self, noise: &Noise, identity: u64, bytes: u64) -> io::Result<()> {
         let same = |place: u64, piece: &[u8]| match noise.at(identity, place, piece.len()) == piece {
             true => Ok(()),
@@ -84,7 +84,7 @@ impl Http {
         Ok(())
     }
 
-    /// Writes a head, and a body with it.
+    /// Writes a head and its body.
     pub(crate) async fn write(
         &mut self,
         head: &str,
@@ -106,7 +106,7 @@ impl Http {
     }
 }
 
-/// Waits for a step of a connection, and says when it has taken long, and when it is done then.
+/// Waits for a step of a connection. Reports when it has taken long, and when it is then done.
 async fn told<T>(port: u16, stall: Option<Duration>, what: &str, step: impl Future<Output = T>) -> T {
     let mut step = pin!(step);
     let Some(stall) = stall else { return step.await };

@@ -1,7 +1,8 @@
-//! A program's datagrams: SOCKS5's UDP ASSOCIATE (RFC 1928 section 7), and CONNECT-UDP (RFC 9298).
+//! A program's datagrams: UDP ASSOCIATE of SOCKS5 (RFC 1928 section 7) and CONNECT-UDP (RFC 9298).
 //!
-//! Both are an *association*: a flow of the client's leg, for as long as the program's connection lives. They
-//! differ in how the program's end looks: a port of ours, or capsules on the connection itself.
+//! Both are an *association*: a flow of the client's leg that exists as long as the program's connection.
+//! They differ only towards the program: SOCKS5 uses a UDP port of the client, CONNECT-UDP uses capsules on
+//! the connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,13 +27,14 @@ use crate::quota::{Pace, Quotas, Rested};
 use crate::relay::{Broken, Ending, TcpLeg};
 use crate::trunk::{Destination, Host, Reason};
 
-/// Datagrams that are taken in a row before the others have their turn.
+/// The most datagrams that are taken from a socket before other sources have their turn.
 const BATCH_MAX: usize = 64;
 const DATAGRAM_BYTES_MAX: usize = 65_535;
-/// Bytes of capsules that wait for a program that does not read; then it loses its own.
+/// The most bytes of capsules that wait for a program that does not read. Further datagrams to it are
+/// dropped.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
 
-/// Serves it as long as the program's connection lives, and reports how it ended.
+/// Serves an association as long as the program's connection lives, and reports how it ended.
 pub(super) async fn associate(
     datagrams: &DatagramLeg,
     quotas: &Quotas,
@@ -78,22 +80,22 @@ async fn refuse(leg: TcpLeg, wanted: &Association, reason: Reason, why: String) 
     Err(Ending { reason, why: Some(why) })
 }
 
-/// What an association has moved.
+/// The traffic of an association.
 struct Traffic {
     from: SocketAddr,
     user: Option<String>,
-    /// There once something was sent.
+    /// The report of the association. It is `None` until the program has sent a datagram.
     finished: Option<Finished>,
     pace: Pace,
 }
 
-/// From the program.
+/// The index of the direction from the program.
 const UP: usize = 0;
-/// To the program.
+/// The index of the direction to the program.
 const DOWN: usize = 1;
 
 impl Traffic {
-    /// A datagram of the program.
+    /// Counts a datagram of the program and sends it on the flow.
     fn send(&mut self, flow: &ProgramFlow, to: &Destination, payload: Bytes) {
         let begin = || Finished {
             protocol: Protocol::Udp,
@@ -104,7 +106,7 @@ impl Traffic {
         flow.send(to, payload);
     }
 
-    /// One for the program.
+    /// Counts a datagram that goes to the program.
     fn count_received(&mut self, payload: &Bytes) {
         if let Some(finished) = &mut self.finished {
             finished.received_bytes += payload.len() as u64;
@@ -112,18 +114,19 @@ impl Traffic {
         self.pace.count(DOWN, payload.len());
     }
 
-    /// What has come next, if it may be passed on now.
+    /// Returns the next datagram from the server, unless there is none or the rate limit does not allow it
+    /// now.
     fn next(&self, flow: &mut ProgramFlow) -> Option<(Destination, Bytes)> {
         if self.pace.rests(DOWN) { None } else { flow.receive_now() }
     }
 }
 
-/// Whose datagrams count: those of the program whose connection it is. They come from its host, and from the
-/// port that its request has named, or else all from one port: that of the first.
+/// Decides which datagrams come from the program. They must come from the host of its connection, and from
+/// the port that its request named. If it named none, they must all come from the port of the first datagram.
 struct Sender {
     host: IpAddr,
     port: Option<NonZero<u16>>,
-    /// Where datagrams have come from.
+    /// The address of the first accepted datagram.
     known: Option<SocketAddr>,
 }
 
@@ -139,7 +142,8 @@ impl Sender {
     }
 }
 
-/// The program sends to a port of ours, each datagram with its destination.
+/// Serves UDP ASSOCIATE: the program sends to a UDP port of the client, and each datagram names its
+/// destination.
 async fn own_port(
     mut leg: TcpLeg,
     mut flow: ProgramFlow,
@@ -159,7 +163,7 @@ async fn own_port(
         tokio::select! {
             ended = leg.read() => match ended {
                 Ok(bytes) if bytes.is_empty() => break,
-                // Nothing is to be said there.
+                // SOCKS5 defines no data on this connection, so it is ignored.
                 Ok(_) => {}
                 Err(e) => return Err(Broken::Tcp(e).into()),
             },
@@ -171,7 +175,7 @@ async fn own_port(
                         break;
                     }
                     let Ok((n, sender)) = socket.try_recv_from(&mut buffer) else { break };
-                    // What is malformed is dropped, and claims nothing.
+                    // A malformed datagram is dropped and does not fix the program's port.
                     if program.may_be(sender)
                         && let Some((to, payload)) = socks_udp::decode(&buffer[..n])
                     {
@@ -185,7 +189,7 @@ async fn own_port(
                 while let Some((peer, bytes)) = next {
                     if let Some(program) = program.known {
                         traffic.count_received(&bytes);
-                        // A program that does not read loses its own.
+                        // Datagrams that the program's socket does not take are dropped.
                         let _ = socket.try_send_to(&socks_udp::encode(&peer, &bytes), program);
                     }
                     next = traffic.next(&mut flow);
@@ -203,7 +207,7 @@ async fn bind(local: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// The program sends to one destination, in capsules on its connection.
+/// Serves CONNECT-UDP: the program sends to one destination, in capsules on its connection.
 async fn capsules(
     mut leg: TcpLeg,
     mut flow: ProgramFlow,
@@ -239,7 +243,7 @@ async fn exchange(
     let (mut reading, writing) = leg.halves();
     let mut waiting = BytesMut::new();
     loop {
-        // What comes too fast stays in the connection: its program waits.
+        // Data beyond the rate limit stays in the connection, so the program has to wait.
         while !traffic.pace.rests(UP)
             && let Some(payload) = read.next(&mut come).map_err(malformed)?
         {
@@ -286,7 +290,7 @@ async fn read_some(from: &mut ReadHalf<'_>) -> io::Result<Bytes> {
     poll_fn(|cx| poll_read(Pin::new(&mut *from), cx, BUFFER_BYTES)).await
 }
 
-/// Writes as much as the connection takes.
+/// Writes as many of the waiting bytes as the connection takes without blocking.
 fn write(to: &WriteHalf<'_>, waiting: &mut BytesMut) -> io::Result<()> {
     while !waiting.is_empty() {
         match to.try_write(waiting) {
@@ -298,10 +302,10 @@ fn write(to: &WriteHalf<'_>, waiting: &mut BytesMut) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether what this peer sent is from the one destination. The flow lets other ports of its host answer.
+/// Whether `peer` is the destination `to`. The flow also passes answers from other ports of its host.
 fn answers(peer: &Destination, to: &Destination) -> bool {
     let is_host = match to.host() {
-        // Which address that is only the server knows.
+        // Only the server knows the addresses of a name, so any host is accepted.
         Host::Name(_) => true,
         Host::Ip(_) => peer.host() == to.host(),
     };

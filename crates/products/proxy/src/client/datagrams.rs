@@ -1,9 +1,10 @@
-//! The client's leg: programs' datagrams, over all links.
+//! The client's leg: carries programs' datagrams over all links.
 //!
-//! One task has the machine and its sockets, one for each link. Programs' tasks put datagrams into the
-//! machine and wake it; what comes waits for them in channels that are bounded. A leg that does not answer
-//! any more while the server has a trunk is replaced by a new one; flows go on there. One that no program
-//! uses is given up, so that a link is probed by trunks' watch alone ([`crate::links`]).
+//! One task owns the leg and its sockets, one socket for each link. Programs' tasks put datagrams into the
+//! leg and wake that task; datagrams from the server wait for the programs in bounded channels. If the leg
+//! does not answer while the server has a trunk, a new leg replaces it, and the flows continue there. A leg
+//! without flows is given up after [`KEPT_UNUSED`], so that only the trunks' watch probes the links
+//! ([`crate::links`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,19 +28,19 @@ use crate::links::watch::Links;
 use crate::trunk::{Association, Destination, Reason, Side};
 use crate::trunk_task::End;
 
-/// Datagrams that wait for one program; more are dropped.
+/// The most datagrams that wait for one program; more are dropped.
 const PROGRAM_QUEUE_MAX: usize = 1_024;
-/// A program waits so long for a leg that answers.
+/// The longest time that a program waits for a leg that answers.
 const PROGRAM_WAITS: Duration = Duration::from_secs(10);
-/// The server may take so long to answer: one that knows of no legs never does.
+/// The longest time that the server may take to answer. A server that does not know legs never answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// After that, or a refusal, it is asked again, over another trunk.
+/// The time after a refusal or a missing answer until the server is asked again, over another trunk.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
-/// A leg without an answer for so long is replaced, if the server has a trunk.
+/// The time without an answer after which a leg is replaced, if the server has a trunk.
 const REPLACE_AFTER: Span = Span::from_secs(3);
-/// Between two looks at what moves on trunks, and at links that were not there.
+/// The time between two checks of the traffic on trunks and of the sockets that are missing.
 const TICK: Duration = Duration::from_millis(500);
-/// Without a flow for so long there is no leg any more: nothing is probed for nobody.
+/// The time without a flow after which the leg is given up, so that nothing is probed without need.
 const KEPT_UNUSED: Span = Span::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -53,32 +54,32 @@ struct State {
     leg: Option<Leg>,
     flows: BTreeMap<u32, Flow>,
     last_flow: u32,
-    /// Whether somebody wants a leg.
+    /// Whether a program wants a leg.
     is_wanted: bool,
-    /// Why there is none.
+    /// The reason why there is no leg.
     failure: Option<String>,
 }
 
 struct Shared {
     state: Mutex<State>,
     clock: Clock,
-    /// Wakes the task.
+    /// Wakes the task that owns the leg.
     work: Notify,
-    /// Counts what those who wait for a leg are to know.
+    /// Changes whenever programs that wait for a leg should look again.
     news: watch::Sender<u64>,
     mode: Mode,
     links: Vec<Via>,
-    /// Knows which of them must carry no more.
+    /// Tells which links must carry no more.
     watch: Links,
 }
 
-/// The client's leg, if there is one. Clones are the same.
+/// The client's leg, if there is one. Clones share it.
 #[derive(Clone)]
 pub(super) struct DatagramLeg {
     shared: Arc<Shared>,
 }
 
-/// A program's datagrams; the flow ends when this is dropped.
+/// A program's flow of datagrams. Dropping it ends the flow.
 pub(super) struct ProgramFlow {
     shared: Arc<Shared>,
     number: u32,
@@ -96,24 +97,25 @@ impl Shared {
 }
 
 impl DatagramLeg {
-    /// One over these links; without any, over what the kernel picks.
+    /// Creates the leg's state for these links. Without links, the kernel chooses the way.
     pub(super) fn new(links: Vec<Via>, watch: Links, mode: Mode) -> Self {
         let (state, work) = (Mutex::default(), Notify::new());
         let (news, clock) = (watch::Sender::new(0), Clock::start());
         Self { shared: Arc::new(Shared { state, clock, work, news, mode, links, watch }) }
     }
 
-    /// How each path fares; its number is the place of its link. Empty while there is no leg.
+    /// Returns the health of each path; the path's number is the index of its link. Empty while there is no
+    /// leg.
     pub(super) fn health(&self) -> Vec<PathHealth> {
         self.shared.lock().leg.as_ref().map(Leg::health).unwrap_or_default()
     }
 
-    /// Programs that send datagrams.
+    /// Returns the number of programs that send datagrams.
     pub(super) fn flows(&self) -> usize {
         self.shared.lock().flows.len()
     }
 
-    /// A flow of a program; waits for a leg if there is none.
+    /// Opens a flow for a program. Waits for a leg if there is none.
     pub(super) async fn open(&self) -> Result<ProgramFlow, (Reason, String)> {
         let mut news = self.shared.news.subscribe();
         let opening = async {
@@ -121,7 +123,7 @@ impl DatagramLeg {
                 if let Some(flow) = self.open_now()? {
                     return Ok(flow);
                 }
-                // It fails only if the sender is gone, which this holds.
+                // `changed` fails only if the sender is gone, and `self` holds the sender.
                 let _ = news.changed().await;
             }
         };
@@ -154,7 +156,7 @@ impl DatagramLeg {
         Ok(Some(ProgramFlow { shared: Arc::clone(shared), number, from_leg }))
     }
 
-    /// Keeps a leg once one is wanted; never ends.
+    /// Asks the server for a leg and serves it whenever a program wants one. Never returns.
     pub(super) async fn keep(&self, trunks: &Trunks, reports: &Reports) {
         loop {
             while !self.shared.lock().is_wanted {
@@ -166,7 +168,7 @@ impl DatagramLeg {
                     self.serve(trunks, &source, association).await;
                     continue;
                 }
-                // Another trunk may do.
+                // Another trunk may succeed.
                 Ok(Err(End::Closed | End::Connection(_) | End::Dead | End::Ended | End::GoAway(_))) => {
                     sleep(TICK).await;
                     continue;
@@ -175,7 +177,7 @@ impl DatagramLeg {
                 Err(_) => self.fail("the server does not know of datagrams, or does not answer", reports),
             }
             sleep(ASK_AGAIN).await;
-            // The next program that wants one is why it is asked again.
+            // After the pause, the server is asked again only if flows exist or a program wants one.
             let mut state = self.shared.lock();
             (state.failure, state.is_wanted) = (None, !state.flows.is_empty());
         }
@@ -189,7 +191,7 @@ impl DatagramLeg {
         self.shared.tell();
     }
 
-    /// A leg, until it is to be replaced.
+    /// Runs a leg until it is to be replaced or no program uses it.
     async fn serve(&self, trunks: &Trunks, source: &LegSource, association: Association) {
         let now = self.shared.clock.now();
         let protection = match &source.secret {
@@ -207,7 +209,7 @@ impl DatagramLeg {
         let mut sockets: Vec<Option<LegSocket>> = (0..links.len().max(1)).map(|_| None).collect();
         {
             let mut state = self.shared.lock();
-            // Programs that sent datagrams over the leg before go on.
+            // The flows of the leg before continue on this leg.
             for (number, flow) in &state.flows {
                 leg.open(*number, flow.mode);
             }
@@ -228,7 +230,7 @@ impl DatagramLeg {
                 } else if now.since(used_at) > KEPT_UNUSED {
                     (state.leg, state.is_wanted) = (None, false);
                     drop(guard);
-                    // Whoever waits for it wants another.
+                    // Programs that wait for a leg then ask for another one.
                     self.shared.tell();
                     return;
                 }
@@ -256,14 +258,14 @@ impl DatagramLeg {
                         let now = shared.clock.now();
                         if let Some(leg) = shared.lock().leg.as_mut() {
                             for datagram in received.datagrams() {
-                                // What is wrong with it is counted there.
+                                // The leg counts invalid packets itself.
                                 let _ = leg.receive(now, received.from, &mut datagram.to_vec());
                             }
                         }
                     });
                     match done {
                         Poll::Ready(Ok(())) => has_come = true,
-                        // It is of no further use.
+                        // A socket that failed is closed; a new one replaces it later.
                         Poll::Ready(Err(_)) => *slot = None,
                         Poll::Pending => {}
                     }
@@ -279,8 +281,8 @@ impl DatagramLeg {
         }
     }
 
-    /// Makes the sockets that are missing, and anew those of paths that do not answer: their link may have
-    /// another address now.
+    /// Opens the missing sockets, and reopens those of paths that do not answer, because the address of their
+    /// link may have changed.
     fn tend_sockets(&self, sockets: &mut [Option<LegSocket>], server: SocketAddr) {
         let alive: Vec<bool> =
             self.shared.lock().leg.iter().flat_map(Leg::health).map(|path| path.is_alive).collect();
@@ -310,7 +312,8 @@ impl DatagramLeg {
         }
     }
 
-    /// Sends what is to be sent, hands out what has come; until when that is all.
+    /// Sends all packets that are due and hands datagrams to the programs. Returns the time of the leg's next
+    /// deadline.
     fn step(&self, sockets: &[Option<LegSocket>]) -> Time {
         let now = self.shared.clock.now();
         let mut guard = self.shared.lock();
@@ -327,7 +330,7 @@ impl DatagramLeg {
             match event {
                 leg::Event::Datagram { flow, peer, bytes } => {
                     if let Some(flow) = state.flows.get(&flow) {
-                        // A program that does not read loses its own.
+                        // If the program does not read, its datagrams are dropped.
                         let _ = flow.to_program.try_send((peer, bytes));
                     }
                 }
@@ -343,7 +346,7 @@ impl DatagramLeg {
     }
 }
 
-/// The rank of a link: cheaper ones first, backups last.
+/// Returns the rank of a link: links with a lower cost have a lower rank, and backups have the highest.
 fn rank(via: &Via, links: &[Via]) -> u8 {
     if via.is_backup {
         return u8::MAX;
@@ -356,7 +359,7 @@ fn rank(via: &Via, links: &[Via]) -> u8 {
 }
 
 impl ProgramFlow {
-    /// Sends a datagram, if it can be sent.
+    /// Sends a datagram if there is a leg; otherwise it is dropped.
     pub(super) fn send(&self, to: &Destination, bytes: Bytes) {
         let mut state = self.shared.lock();
         if let Some(leg) = state.leg.as_mut() {
@@ -366,12 +369,12 @@ impl ProgramFlow {
         self.shared.work.notify_one();
     }
 
-    /// The next datagram that has come, and where from.
+    /// Waits for the next datagram, and returns it with its sender.
     pub(super) async fn receive(&mut self) -> Option<(Destination, Bytes)> {
         self.from_leg.recv().await
     }
 
-    /// The same if there is one.
+    /// Returns the next datagram with its sender, if one has already come.
     pub(super) fn receive_now(&mut self) -> Option<(Destination, Bytes)> {
         self.from_leg.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! One connection of a program.
+//! Serves one connection of a program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,21 +20,21 @@ use crate::role::Live;
 use crate::trunk::Reason;
 use crate::trunk_task::Stream;
 
-/// A program that was told that it is connected gets so long to say something, so that its first bytes travel
-/// with its destination: the server may then send them with its SYN. One that waits for the origin to speak
-/// first loses this time.
+/// The time that a program has for its first bytes after it was told that it is connected. They then travel
+/// with the destination, so that the server may send them with its SYN. A program that waits for the origin
+/// to speak first loses this time.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(2);
 
-/// What may change while a client runs.
+/// The settings that may change while a client runs.
 #[derive(Clone, Debug)]
 pub(super) struct Manners {
-    /// Who may use it.
+    /// The users that may use the client.
     pub(super) users: Users,
-    /// Whether programs are told that they are connected when they are.
+    /// Whether programs are told that they are connected only when the server has connected.
     pub(super) is_strict: bool,
 }
 
-/// What programs' connections have in common.
+/// The parts of the client that programs' connections share.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) trunks: Trunks,
@@ -46,7 +46,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Serves a program, to the end.
+    /// Reads a program's request and serves it until it ends.
     pub(super) async fn serve(&self, mut leg: TcpLeg, from: SocketAddr, mut handshake: Handshake) {
         let clock = Clock::start();
         let within = self.flows.timeouts().handshake;
@@ -56,15 +56,15 @@ impl Service {
             Ok(Ok(Some(Asked::Datagrams(wanted)))) => {
                 return associate(&self.datagrams, &self.quotas, &self.reports, leg, from, *wanted).await;
             }
-            // It was told why.
+            // The program has been told the reason.
             Ok(Ok(None)) => return leg.end_with(&[]).await,
-            // It is gone, or has said too little: there is nothing to answer.
+            // The program is gone, or did not complete its request in time, so it gets no answer.
             Ok(Err(_)) | Err(_) => return,
         };
         self.finish(clock, leg, from, *request).await;
     }
 
-    /// Serves a program whose connection was redirected, to the end.
+    /// Serves a program whose connection was redirected, until it ends.
     pub(super) async fn serve_redirected(&self, leg: TcpLeg, from: SocketAddr) {
         match leg.redirected_from() {
             Ok(destination) => {
@@ -106,14 +106,14 @@ impl Service {
             leg.write_all(request.accepted()).await.map_err(Broken::Tcp)?;
             if request.first.is_empty() && !request.is_answered_by_origin() {
                 let first = timeout(FIRST_BYTES_WAIT, leg.read()).await;
-                // None at the end, which is seen again.
+                // A read of no bytes means the end, which the relay sees again.
                 request.first = first.unwrap_or_else(|_| Ok(Bytes::new())).map_err(Broken::Tcp)?.into();
             }
         }
         let stream = match self.open(&leg, &request, waits).await {
             Ok(stream) => stream,
             Err(ending) => {
-                // Whoever was told that it is connected is reset.
+                // A program that was already told that it is connected is reset instead.
                 if waits || request.is_answered_by_origin() {
                     leg.end_with(&request.failed(ending.reason)).await;
                 }
@@ -129,13 +129,14 @@ impl Service {
         if let (0, true, Err(Broken::Stream(reason))) =
             (flow.moved()[1], request.is_answered_by_origin(), &relayed.end)
         {
-            // Nothing was said to the program yet, so this can be.
+            // Nothing was written to the program yet, so an HTTP answer can still report the failure.
             relayed.leg.end_with(&request.failed(*reason)).await;
         }
         Ok(relayed.end?)
     }
 
-    /// A stream to where the program wants to go, with its first bytes; with `waits`, one that is connected.
+    /// Opens a stream to the request's destination and writes the first bytes. With `waits`, also waits until
+    /// the server has connected.
     async fn open(&self, leg: &TcpLeg, request: &Request, waits: bool) -> Result<Stream, Ending> {
         let stream = self.trunks.open(&request.destination, waits).await?;
         stream.write_all(Bytes::copy_from_slice(&request.first)).await?;
@@ -149,13 +150,13 @@ impl Service {
     }
 }
 
-/// What a program wants.
+/// The request of a program.
 enum Asked {
     Connection(Box<Request>),
     Datagrams(Box<Association>),
 }
 
-/// What the program wants; `None` if it was told that it cannot have that.
+/// Reads a program's request. Returns `None` if the program was told that its request is refused.
 async fn read_request(leg: &mut TcpLeg, handshake: &mut Handshake) -> io::Result<Option<Asked>> {
     loop {
         let bytes = leg.read().await?;

@@ -1,4 +1,4 @@
-//! The client's trunks: as many as are wanted are kept, streams are opened on the best.
+//! The client's trunks: keeps the wanted number of trunks, and opens each stream on the best.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,32 +22,32 @@ use crate::traffic::{Counted, Traffic};
 use crate::trunk::{Destination, GoAwayReason, Host, Reason, Settings, Side, Transport};
 use crate::trunk_task::{End, Stream, TrunkHandle, start};
 
-/// A program waits so long for a trunk, if there is none.
+/// The longest time that a program waits for a trunk if there is none.
 const PROGRAM_WAITS: Duration = Duration::from_secs(15);
-/// The server may take so long to say HELLO.
+/// The longest time that the server may take to send HELLO.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between attempts that fail: the first, and at most.
+/// The pause after the first failed attempt, and the longest pause after later ones.
 const RETRY_FIRST: Span = Span::from_millis(100);
 const RETRY_LAST: Span = Span::from_secs(2);
-/// A trunk that has owed an answer for so long is not asked for a leg.
+/// A trunk that has owed an answer for this time is not asked for a leg.
 const ANSWERS: Span = Span::from_secs(2);
-/// How often it is looked whether a trunk may go, or seems to be dead.
+/// The time between two checks whether a trunk may go or seems to be dead.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A trunk on which a leg can be asked for.
+/// A trunk on which a leg can be requested.
 pub(super) struct LegSource {
     pub(super) trunk: TrunkHandle,
-    /// Its far end.
+    /// The server's end of the trunk.
     pub(super) server: SocketAddr,
-    /// `None`: plain.
+    /// The secret for the leg's keys; `None` on an unencrypted trunk.
     pub(super) secret: Option<[u8; 32]>,
 }
 
-/// How trunks are made.
+/// The settings and services with which trunks are made.
 #[derive(Debug)]
 pub(super) struct Making {
     pub(super) server: Destination,
-    /// `None`: plain.
+    /// The TLS settings; `None` for unencrypted trunks.
     pub(super) tls: Option<ClientTls>,
     pub(super) socket: SocketOptions,
     pub(super) limits: Limits,
@@ -56,12 +56,12 @@ pub(super) struct Making {
     pub(super) traffic: Traffic,
 }
 
-/// Why there is no trunk.
+/// The reason why there is no trunk.
 #[derive(Debug)]
 struct NoTrunk {
     peer: Option<SocketAddr>,
     why: String,
-    /// Another attempt ends in the same way, until somebody changes something.
+    /// Whether every further attempt fails in the same way, until the configuration of an end changes.
     is_refused: bool,
 }
 
@@ -71,8 +71,8 @@ impl NoTrunk {
     }
 }
 
-/// A trunk, its secret for legs, its far end, what each end sees of the connection, and what watches and
-/// counts its subflows.
+/// A new trunk, its secret for legs, its far end, the transport that each end sees, and the handles that
+/// watch and count its subflows.
 type Made = (
     TrunkHandle,
     Option<[u8; 32]>,
@@ -86,11 +86,11 @@ type Made = (
 struct Member {
     trunk: TrunkHandle,
     server: SocketAddr,
-    /// Of which the keys of a leg are made; `None`: plain.
+    /// The secret from which a leg's keys are derived; `None` on an unencrypted trunk.
     secret: Option<[u8; 32]>,
-    /// When it had its last stream; never while it has some.
+    /// When the trunk's last stream ended; [`Time::NEVER`] while it has streams.
     idle_since: Time,
-    /// What watches its subflows.
+    /// Watches the trunk's subflows.
     watched: Option<Arc<Watched>>,
 }
 
@@ -103,11 +103,12 @@ impl Member {
 #[derive(Debug, Default)]
 struct State {
     members: Vec<Member>,
-    /// Attempts that are under way.
+    /// The number of attempts that are under way.
     opening: usize,
-    /// One more is wanted than are kept warm.
+    /// Whether one more trunk is wanted than are kept ready.
     wants_another: bool,
-    /// Attempts that failed in a row, what the last one said, and when the next one may begin.
+    /// The number of attempts that failed in a row, the last failure, and the earliest time of the next
+    /// attempt.
     failures: u32,
     last_failure: Option<NoTrunk>,
     not_before: Time,
@@ -119,7 +120,7 @@ impl State {
     }
 }
 
-/// The trunks. Clones are the same ones.
+/// The client's trunks. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Trunks {
     shared: Arc<Shared>,
@@ -131,9 +132,9 @@ struct Shared {
     state: Mutex<State>,
     clock: Clock,
     reports: Reports,
-    /// Wakes the keeper.
+    /// Wakes the task that keeps the trunks.
     work: Notify,
-    /// Counts what those who wait for a trunk are to know.
+    /// Changes whenever those who wait for a trunk should look again.
     news: watch::Sender<u64>,
 }
 
@@ -144,7 +145,7 @@ impl Trunks {
         Self { shared: Arc::new(Shared { making, state, clock, reports, work, news }) }
     }
 
-    /// Opens a stream; waits for a trunk if there is none.
+    /// Opens a stream. Waits for a trunk if there is none.
     pub(super) async fn open(&self, to: &Destination, wants_reply: bool) -> Result<Stream, Ending> {
         let mut news = self.shared.news.subscribe();
         let opening = async {
@@ -152,14 +153,14 @@ impl Trunks {
                 if let Some(stream) = self.shared.open_now(to, wants_reply)? {
                     return Ok(stream);
                 }
-                // It fails only if the sender is gone, which this holds.
+                // `changed` fails only if the sender is gone, and `self` holds the sender.
                 let _ = news.changed().await;
             }
         };
         timeout(PROGRAM_WAITS, opening).await.unwrap_or_else(|_| Err(self.shared.no_stream()))
     }
 
-    /// Keeps as many trunks as are wanted; never ends.
+    /// Keeps as many trunks as are wanted. Never returns.
     pub(super) async fn keep(&self) {
         let mut tasks = JoinSet::new();
         loop {
@@ -173,7 +174,7 @@ impl Trunks {
         }
     }
 
-    /// The server's addresses, once they are known.
+    /// Returns the server's addresses. Repeats the lookup until it succeeds.
     pub(super) async fn server_addresses(&self) -> Vec<SocketAddr> {
         loop {
             match self.shared.addresses().await {
@@ -183,14 +184,14 @@ impl Trunks {
         }
     }
 
-    /// A trunk that answers; waits for one if there is none.
+    /// Returns a trunk that answers. Waits for one if there is none.
     pub(super) async fn leg_source(&self) -> LegSource {
         let mut news = self.shared.news.subscribe();
         loop {
             if let Some(source) = self.shared.leg_source() {
                 return source;
             }
-            // A trunk that is silent may speak again.
+            // A trunk that is silent may answer again later.
             let _ = timeout(TICK, news.changed()).await;
         }
     }
@@ -200,12 +201,12 @@ impl Trunks {
         self.shared.leg_source().is_some()
     }
 
-    /// Whether bytes move on some trunk.
+    /// Whether bytes move on any trunk.
     pub(super) fn is_moving(&self) -> bool {
         self.shared.lock().loads().iter().any(|load| load.moving_streams > 0)
     }
 
-    /// Ends all.
+    /// Closes all trunks.
     pub(super) fn close(&self) {
         for member in &self.shared.lock().members {
             member.trunk.close();
@@ -226,7 +227,7 @@ impl Shared {
         Some(LegSource { trunk, server, secret })
     }
 
-    /// A stream on the best trunk; `None`: there will be one.
+    /// Opens a stream on the best trunk. Returns `None` if no trunk can take it yet.
     fn open_now(&self, to: &Destination, wants_reply: bool) -> Result<Option<Stream>, Ending> {
         let mut state = self.lock();
         let mut loads = state.loads();
@@ -241,7 +242,7 @@ impl Shared {
                     state.members[place].idle_since = Time::NEVER;
                     return Ok(Some(stream));
                 }
-                // It ended just now.
+                // The trunk ended a moment ago.
                 Err(_) => loads[place].takes_streams = false,
             }
         }
@@ -260,12 +261,12 @@ impl Shared {
         Ending { reason, why: Some(why) }
     }
 
-    /// Begins and ends trunks as it is wanted. Returns when to look again.
+    /// Starts and ends trunks as needed. Returns the time until the next call.
     fn tend(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Duration {
         let (now, limits) = (self.clock.now(), &self.making.limits);
         let mut state = self.lock();
         state.members.retain(|member| member.trunk.load().takes_streams);
-        // One that has lost a link takes no new streams, and ends with its last one.
+        // A trunk that has lost a link takes no new streams, and ends with its last one.
         for member in state.members.extract_if(.., |member| member.is_lame()) {
             member.trunk.go_away(GoAwayReason::Ends);
         }
@@ -286,7 +287,7 @@ impl Shared {
             let pause = Duration::from_nanos(state.not_before.since(now).as_nanos());
             return if wanted(&state) { pause.min(TICK) } else { TICK };
         }
-        // After a failure one at a time.
+        // After a failure, only one attempt runs at a time.
         while wanted(&state) && (state.failures == 0 || state.opening == 0) {
             state.wants_another = false;
             state.opening += 1;
@@ -295,7 +296,7 @@ impl Shared {
         TICK
     }
 
-    /// One attempt to have one more trunk, and the trunk's life.
+    /// Makes one more trunk, and drives it until it ends.
     async fn attempt(self: Arc<Self>) {
         let (trunk, secret, peer, own, theirs, (watched, counted)) = match self.make().await {
             Ok(made) => made,
@@ -338,7 +339,7 @@ impl Shared {
         let pause = RETRY_FIRST.times(1 << state.failures.min(10)).min(RETRY_LAST);
         state.not_before = self.clock.now() + pause;
         state.failures += 1;
-        // The same again is no news.
+        // A repeated failure with the same reason is not reported again.
         if state.last_failure.as_ref().is_none_or(|last| last.why != failure.why) {
             let (peer, why) = (failure.peer, failure.why.clone());
             self.reports.put(Event::TrunkDown { peer, client: None, why, lost_streams: 0 });
@@ -353,7 +354,7 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Makes a trunk.
+    /// Connects to the server and makes a trunk of the connection.
     async fn make(&self) -> Result<Made, NoTrunk> {
         let (Connection { stream, transport }, peer) = self.connect().await?;
         let counted = self.making.traffic.watch(&stream, transport);
@@ -383,7 +384,7 @@ impl Shared {
         }
     }
 
-    /// The server's addresses.
+    /// Looks up the server's addresses.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, NoTrunk> {
         let server = &self.making.server;
         match server.host() {

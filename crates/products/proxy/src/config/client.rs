@@ -16,7 +16,7 @@ use crate::links::{self, Via};
 use crate::quota::UserLimits;
 use crate::socket::SocketOptions;
 
-/// Where programs find SOCKS5 if nobody says where (RFC 1928 section 3).
+/// The address at which programs find SOCKS5 if no other is set (RFC 1928 section 3).
 const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
 
 settings! {
@@ -103,18 +103,18 @@ settings! {
 }
 
 impl Client {
-    /// Whether they make sense together; the files that they name are read.
+    /// Checks that the settings fit together. Reads the files that they name.
     ///
     /// # Errors
-    /// What does not.
+    /// If settings contradict each other, or if a file cannot be read; the error names the problem.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.options().map(drop)
     }
 
-    /// What [`crate::client::start`] wants.
+    /// Converts the settings to options for [`crate::client::start`].
     ///
     /// # Errors
-    /// They do not make sense together; a file cannot be read.
+    /// If settings contradict each other, or if a file cannot be read.
     pub fn options(&self) -> Result<Options, ConfigError> {
         let all = self.clone().over(Self::defaults());
         let time = |time: Option<TimeSpan>| time.unwrap_or_default().0;

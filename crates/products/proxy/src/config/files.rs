@@ -1,4 +1,4 @@
-//! What settings have in files of their own: keys, users.
+//! Settings that have files of their own: keys and users.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use crate::config::settings::ConfigError;
 use crate::config::value::{Item as _, User};
 use crate::keys::KeyPair;
 
-/// The longest file of users or of a pair, bytes.
+/// The most bytes of a file of users or of a pairing.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads a file that only its user may read.
+/// Reads a text file that only its owner may read.
 ///
 /// # Errors
-/// It cannot be read, others can read it, or it is no text.
+/// If the file cannot be read, if others can read it, or if it is not UTF-8.
 pub(super) fn read_secret(path: &Path) -> Result<String, ConfigError> {
     let wrong = |what: String| ConfigError { file: Some(path.to_owned()), ..ConfigError::new(what) };
     let bytes =
@@ -22,10 +22,11 @@ pub(super) fn read_secret(path: &Path) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|e| wrong(format!("cannot be read: {e}")))
 }
 
-/// Reads a file of users: `NAME:PASSWORD`, one a line; empty lines and those with `#` in front are none.
+/// Reads a file of users with one `NAME:PASSWORD` per line. Empty lines and lines that begin with `#` are
+/// skipped.
 ///
 /// # Errors
-/// It cannot be read, others can read it, or a line is no user.
+/// If the file cannot be read, if others can read it, or if a line is not `NAME:PASSWORD`.
 pub fn read_users(path: &Path) -> Result<Vec<User>, ConfigError> {
     let text = read_secret(path)?;
     let mut users = Vec::new();
@@ -39,19 +40,20 @@ pub fn read_users(path: &Path) -> Result<Vec<User>, ConfigError> {
     Ok(users)
 }
 
-/// Makes the directory where a role keeps what is secret, if there is none.
+/// Makes the directory in which a role keeps its secrets, unless it exists.
 ///
 /// # Errors
-/// It cannot be made; it is another user's, or others can write it.
+/// If the directory cannot be made, if it belongs to another user, or if others can write to it.
 pub fn state_directory(dir: &Path) -> Result<(), ConfigError> {
     let made = PrivateDir::make(dir, Access::Secret).map(drop);
     made.map_err(|e| ConfigError::new(format!("the state directory {}: {e}", dir.display())))
 }
 
-/// What a server keeps: its key, which is made if there is none, and where the list of its clients is.
+/// Returns the server's key and the path of the list of its clients. Creates the directory and the key if
+/// they do not exist.
 ///
 /// # Errors
-/// The directory cannot be made, or the key cannot be read or made.
+/// If the directory cannot be made, or the key cannot be read or made.
 pub fn state(dir: &Path) -> Result<(KeyPair, PathBuf), ConfigError> {
     state_directory(dir)?;
     let pair = KeyPair::load_or_create(&dir.join("proxy-server.key"));

@@ -1,7 +1,7 @@
-//! How settings are written down: once.
+//! The macro in which each setting is written once.
 
-/// Settings: what each means, its name, its type, what a value looks like, its default, and when a change
-/// counts.
+/// Defines the settings of a role: for each its meaning, name, type, the form of its value, its default, and
+/// when a change takes effect.
 macro_rules! settings {
     (
         $(#[$meta:meta])*

@@ -67,10 +67,10 @@ settings! {
 }
 
 impl Server {
-    /// Whether they make sense together. Nothing is read or made but what they name.
+    /// Checks that the settings fit together. Reads and makes no files.
     ///
     /// # Errors
-    /// What does not.
+    /// If settings contradict each other or a needed one is missing; the error names the problem.
     pub fn check(&self) -> Result<(), ConfigError> {
         let is_plain = self.plain == Some(true);
         let networks = self.from.as_deref().unwrap_or_default();
@@ -86,10 +86,10 @@ impl Server {
         }
     }
 
-    /// What [`crate::server::start`] wants. The server's key is read, or made.
+    /// Converts the settings to options for [`crate::server::start`]. Reads the server's key, or makes one.
     ///
     /// # Errors
-    /// They do not make sense together; the key cannot be read or made.
+    /// If settings contradict each other, or if the key cannot be read or made.
     pub fn options(&self) -> Result<Options, ConfigError> {
         self.check()?;
         let all = self.clone().over(Self::defaults());

@@ -1,4 +1,4 @@
-//! What is common to the settings of all roles.
+//! The items that the settings of all roles share.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,51 +10,51 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::value::Shape;
 
-/// The longest file that is read, bytes.
+/// The most bytes of a settings file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// When a change of a setting counts.
+/// When a change of a setting takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// As soon as the role is told of it.
+    /// As soon as the role reloads its settings.
     Live,
-    /// When it starts again.
+    /// When the role starts again.
     Restart,
 }
 
-/// A setting.
+/// The description of a setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its name in a file; as a flag it has two dashes in front.
+    /// The name of the setting in a file. The flag has two dashes before it.
     pub name: &'static str,
-    /// What its value looks like.
+    /// The form of the value for help, such as `ADDR:PORT`.
     pub value: &'static str,
-    /// How its value is written.
+    /// How the value is written.
     pub shape: Shape,
-    /// What it is if nobody says; `None`: it is not set then.
+    /// The default. With `None`, the setting is unset by default.
     pub default: Option<&'static str>,
-    /// When a change counts.
+    /// When a change takes effect.
     pub change: Change,
     pub(super) docs: &'static str,
 }
 
 impl Key {
-    /// What it means, in one paragraph.
+    /// Returns the meaning of the setting, in one paragraph.
     #[must_use]
     pub fn docs(&self) -> &'static str {
         self.docs.trim()
     }
 }
 
-/// What is wrong with a setting, and where.
+/// An error in a setting, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{what}", place(.file.as_deref(), *.line))]
 pub struct ConfigError {
-    /// The file.
+    /// The file with the error, if there is one.
     pub file: Option<PathBuf>,
-    /// The line in it, from 1 on.
+    /// The number of the line in the file, counted from 1.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The description of the error.
     pub what: String,
 }
 
@@ -77,28 +77,28 @@ impl ConfigError {
     }
 }
 
-/// The settings of a role. What is `None` was not said.
+/// The settings of a role. A field that is `None` was not set.
 pub trait Settings: Clone + Default + PartialEq {
-    /// All that there are.
+    /// The descriptions of all settings.
     const KEYS: &'static [Key];
 
-    /// Sets one. A flag of yes or no has no text, or `true` or `false`.
+    /// Sets a setting. A setting of [`Shape::Flag`] takes no text, or `true` or `false`.
     ///
     /// # Errors
-    /// There is no such one; what is wrong with its value.
+    /// If there is no setting `name`, or if the value is invalid; the error is a sentence for people.
     fn set(&mut self, name: &str, texts: &[String]) -> Result<(), String>;
 
-    /// One as it is written; `None` if it was not said. Secrets are hidden.
+    /// Returns the value of a setting as texts, or `None` if it is not set. Secrets are hidden.
     fn texts(&self, name: &str) -> Option<Vec<String>>;
 
-    /// These, and where they say nothing, those.
+    /// Returns these settings, with unset ones taken from `those`.
     #[must_use]
     fn over(self, those: Self) -> Self;
 
-    /// The names of those that differ.
+    /// Returns the names of the settings that differ.
     fn differing(&self, other: &Self) -> Vec<&'static str>;
 
-    /// What all are if nobody says anything.
+    /// Returns the default of every setting.
     #[must_use]
     fn defaults() -> Self {
         let mut all = Self::default();
@@ -111,7 +111,7 @@ pub trait Settings: Clone + Default + PartialEq {
         all
     }
 
-    /// The settings as a file has them, those that are set.
+    /// Returns the settings that are set, as the text of a TOML file.
     #[must_use]
     fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -123,23 +123,23 @@ pub trait Settings: Clone + Default + PartialEq {
                 Shape::Text => texts.iter().map(quoted).collect(),
                 Shape::Many => format!("[{}]", texts.iter().map(quoted).collect::<Vec<_>>().join(", ")),
             };
-            // A string takes everything.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(text, "{} = {value}", key.name);
         }
         text
     }
 }
 
-/// What a reload came to: the names of settings.
+/// The names of the settings that a reload changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Those that are in force now.
+    /// The settings whose change takes effect at once.
     pub live: Vec<&'static str>,
-    /// Those that want the role to start again.
+    /// The settings whose change takes effect when the role starts again.
     pub restart: Vec<&'static str>,
 }
 
-/// What differs between the settings in force and new ones.
+/// Returns the differences between the settings in force and new ones.
 #[must_use]
 pub fn changes<S: Settings>(before: &S, after: &S) -> Changes {
     let is_live =
@@ -151,16 +151,17 @@ pub fn changes<S: Settings>(before: &S, after: &S) -> Changes {
 /// Reads the settings of a file.
 ///
 /// # Errors
-/// It cannot be read; what is wrong in which line, and for an unknown key which one was probably meant.
+/// If the file cannot be read or a line is invalid; the error names the line, and for an unknown key the most
+/// similar valid one.
 pub fn load<S: Settings>(path: &Path) -> Result<S, ConfigError> {
     let text = read(path, FILE_BYTES_MAX)?;
     parse(&text).map_err(|e| ConfigError { file: Some(path.to_owned()), ..e })
 }
 
-/// Reads settings.
+/// Parses settings from the text of a TOML file.
 ///
 /// # Errors
-/// What is wrong in which line, and for an unknown key which one was probably meant.
+/// If a line is invalid; the error names the line, and for an unknown key the most similar valid one.
 pub fn parse<S: Settings>(text: &str) -> Result<S, ConfigError> {
     let line_of =
         |byte: usize| text.as_bytes()[..byte.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1;
@@ -189,7 +190,7 @@ fn unknown<S: Settings>(name: &str) -> String {
     }
 }
 
-/// A value as texts.
+/// Converts a value of TOML to texts, as the shape of the setting allows.
 fn texts(key: &Key, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     match (key.shape, value) {
         (Shape::Flag, DeValue::Boolean(value)) => Ok(vec![value.to_string()]),
@@ -210,7 +211,7 @@ fn texts(key: &Key, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Reads a text file that may be so long.
+/// Reads a text file of at most `at_most` bytes.
 fn read(path: &Path, at_most: u64) -> Result<String, ConfigError> {
     let wrong = |what: String| ConfigError { file: Some(path.to_owned()), ..ConfigError::new(what) };
     let file = File::open(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;

@@ -1,4 +1,4 @@
-//! The types of settings: how each is read and written.
+//! The types of settings, and how each is read and written.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -13,43 +13,43 @@ use crate::links::{Via, ViaError};
 use crate::policy::Scope;
 use crate::trunk::Destination;
 
-/// How a value is written in a file, and how often a flag is given.
+/// How a value is written in a file, and how often its flag may be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// `true` or `false`; a flag without a value.
+    /// `true` or `false` in a file, and a flag without a value.
     Flag,
-    /// A number.
+    /// A number without quotes.
     Number,
     /// A text in quotes.
     Text,
-    /// One text, or several in brackets; a flag that may be given several times.
+    /// One text, or a list of texts in brackets. The flag may be given several times.
     Many,
 }
 
 /// The value of a setting.
 pub trait Value: Sized {
-    /// How it is written.
+    /// How the value is written.
     const SHAPE: Shape;
 
-    /// Reads it.
+    /// Parses the value from its texts.
     ///
     /// # Errors
-    /// What is wrong, and what is expected.
+    /// If the texts are no value of this type; the error says what is expected.
     fn read(texts: &[String]) -> Result<Self, String>;
 
-    /// It as texts. A secret is hidden.
+    /// Returns the value as texts. Secrets are hidden.
     fn texts(&self) -> Vec<String>;
 }
 
-/// What one text can say.
+/// A value that is written as one text.
 pub trait Item: Sized {
-    /// Reads it.
+    /// Parses the value from its text.
     ///
     /// # Errors
-    /// What is expected.
+    /// If the text is no value of this type; the error says what is expected.
     fn read_one(text: &str) -> Result<Self, String>;
 
-    /// It as text.
+    /// Returns the value as text. Secrets are hidden.
     fn text(&self) -> String;
 }
 
@@ -81,7 +81,7 @@ impl Value for bool {
     }
 }
 
-/// What one text can say is a value.
+/// Implements [`Value`] for types of one [`Item`].
 macro_rules! one {
     ($($type:ty, $shape:ident;)*) => {
         $(impl Value for $type {
@@ -189,7 +189,7 @@ impl Item for Via {
     }
 }
 
-/// Where a server listens: `ADDR:PORT`, or an address alone for [`PORT`].
+/// The address at which a server listens: `ADDR:PORT`, or an address alone for [`PORT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(pub SocketAddr);
 
@@ -212,7 +212,7 @@ impl Item for ListenAddress {
     }
 }
 
-/// Where the server is: `HOST:PORT`, or a host alone for [`PORT`].
+/// The address of the server: `HOST:PORT`, or a host alone for [`PORT`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress(pub Destination);
 
@@ -255,12 +255,12 @@ impl Item for Secret {
     }
 }
 
-/// Who may use a proxy: `NAME:PASSWORD`.
+/// A user of a proxy, written `NAME:PASSWORD`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// The password, which is not shown.
+    /// The password. It is never shown.
     pub password: String,
 }
 
@@ -273,7 +273,7 @@ impl fmt::Debug for User {
 impl Item for User {
     fn read_one(text: &str) -> Result<Self, String> {
         let (name, password) = text.split_once(':').ok_or("expected NAME:PASSWORD")?;
-        // RFC 1929: each has a length of one byte.
+        // RFC 1929 has a length of one byte for each.
         if name.is_empty() || name.len() > 255 || password.is_empty() || password.len() > 255 {
             return Err("name and password have 1 to 255 bytes each".into());
         }
@@ -289,7 +289,7 @@ impl Item for User {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth(pub Rate);
 
-/// The least rate, bytes a second: less than a packet a second would never send anything.
+/// The smallest rate in bytes per second. At less than a packet a second, nothing would ever be sent.
 const RATE_MIN: f64 = 1_500.0;
 const RATE_MAX: f64 = 1e15;
 
@@ -335,7 +335,7 @@ impl Item for Bandwidth {
 pub struct TimeSpan(pub Duration);
 
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("min", 60_000), ("s", 1_000), ("h", 3_600_000)];
-/// Ten years: who wants more wants none.
+/// The longest time in milliseconds: ten years. A longer limit would not limit anything.
 const MILLIS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
 
 impl Item for TimeSpan {

@@ -1,11 +1,11 @@
-//! Connections that are there before they are asked for: a request to an origin that had many of late costs
-//! one round trip to it, not two.
+//! Spare connections, established before they are needed. A request to a busy origin then costs one round
+//! trip to it, not two.
 //!
-//! [`Demand`] decides whose they are: an origin that had [`BUSY`] new connections within [`WINDOW`], each of
-//! which took long enough to be worth it, has [`EACH_MAX`] spare ones. Only connections count whose first
-//! bytes can be repeated, and only those are given a spare one: so no origin is asked that speaks first, and
-//! a spare one that turns out to be closed costs a second attempt, not an error. A spare one is closed after
-//! [`AGE`], which is less than servers wait for a request.
+//! [`Demand`] decides which origins get them: an origin that had [`BUSY`] new connections within [`WINDOW`]
+//! has [`EACH_MAX`] spare ones. Only connections count that took long enough and whose first bytes can be
+//! repeated, and only such connections use a spare one. So no origin that speaks first gets a spare
+//! connection, and a spare one that turns out to be closed costs a second attempt, not an error. A spare
+//! connection is closed after [`AGE`], which is less than servers wait for a request.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,28 +17,28 @@ use anabranch_net::Clock;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// An origin with so many connections within [`WINDOW`] is busy.
+/// The number of connections within [`WINDOW`] that makes an origin busy.
 const BUSY: u32 = 4;
 const WINDOW: Span = Span::from_secs(10);
-/// Spare connections of one origin.
+/// The most spare connections to one origin.
 const EACH_MAX: usize = 2;
-/// Origins that are remembered.
+/// The most origins whose demand is remembered.
 const ORIGINS_MAX: usize = 1_024;
-/// How long a spare connection waits.
+/// The time after which an unused spare connection is closed.
 const AGE: Duration = Duration::from_secs(4);
-/// How long it is waited for the first answer on a spare connection, before it counts as alive. One that was
-/// closed says so after one round trip.
+/// The time to wait for the first answer on a spare connection. After that it counts as alive, because a
+/// closed connection shows an error after one round trip.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
-/// Which origins are busy.
+/// Counts connections to decide which origins are busy.
 #[derive(Debug, Default)]
 struct Demand {
-    /// Of each origin when its window began, and its connections in this one and in the one before.
+    /// For each origin: the start of its window, and its connections in this window and in the one before.
     origins: BTreeMap<SocketAddr, (Time, u32, u32)>,
 }
 
 impl Demand {
-    /// An origin had a connection. Returns whether it is to have spare ones.
+    /// Counts a connection to `origin`. Returns whether the origin should have spare connections.
     fn note(&mut self, now: Time, origin: SocketAddr) -> bool {
         if self.origins.len() >= ORIGINS_MAX && !self.origins.contains_key(&origin) {
             self.origins.retain(|_, (began, ..)| now.since(*began) < WINDOW);
@@ -60,9 +60,9 @@ impl Demand {
 #[derive(Debug, Default)]
 struct State {
     demand: Demand,
-    /// Those that wait, the oldest first, each with a number.
+    /// The waiting connections of each origin, the oldest first, each with a number.
     waiting: BTreeMap<SocketAddr, Vec<(u64, TcpStream)>>,
-    /// Those that wait or are being opened.
+    /// For each origin, the number of connections that wait or are being opened.
     held: BTreeMap<SocketAddr, usize>,
     held_in_all: usize,
     last: u64,
@@ -111,12 +111,12 @@ impl Spares {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A spare connection with `first` on its way, if there is one that lives.
+    /// Takes a spare connection that is alive, with `first` sent on it, if there is one.
     pub(super) async fn take(&self, origin: SocketAddr, first: &[u8]) -> Option<TcpStream> {
         loop {
-            // The oldest, which has least time left.
+            // The oldest connection has the least time left, so it is used first.
             let stream = self.lock().remove(origin, |_| true)?;
-            // It has to be open and silent: one that speaks first is none of ours.
+            // The connection must be open and silent: an origin that speaks first gets no spare connection.
             let is_silent =
                 stream.try_read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
             if !is_silent || stream.try_write(first).ok() != Some(first.len()) {
@@ -129,8 +129,8 @@ impl Spares {
         }
     }
 
-    /// An origin had a connection that is worth a spare one. Opens what it is to have; all origins together
-    /// have `all_max`.
+    /// Counts a connection to an origin, and opens a spare one if the origin is busy and has fewer than
+    /// [`EACH_MAX`]. All origins together have at most `all_max`.
     pub(super) fn note<C>(&self, origin: SocketAddr, all_max: usize, connect: impl FnOnce() -> C)
     where
         C: Future<Output = std::io::Result<TcpStream>> + Send + 'static,
@@ -164,7 +164,7 @@ impl Spares {
         });
     }
 
-    /// How many wait for this origin.
+    /// Returns the number of spare connections that wait for this origin.
     #[cfg(test)]
     pub(super) fn waiting(&self, origin: SocketAddr) -> usize {
         self.lock().waiting.get(&origin).map_or(0, Vec::len)
@@ -186,7 +186,7 @@ mod tests {
         );
         assert!(demand.note(at(12), origin), "it was busy in the window before");
         assert!(!demand.note(at(60), origin), "that was long ago");
-        // One a minute is never busy.
+        // An origin with one connection a minute is never busy.
         assert!((2..20).all(|minute| !demand.note(at(60 * minute), origin)));
     }
 

@@ -1,4 +1,4 @@
-//! With real listeners on loopback.
+//! Tests with real listeners on loopback.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ fn everywhere() -> Policy {
     Policy::new(&scopes, &[])
 }
 
-/// A connector that finds these addresses for any name.
+/// Returns a connector that finds these addresses for every name.
 fn connector(found: &[&str]) -> Connector {
     let found: Vec<SocketAddr> = found.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect();
     let resolver = Resolver::new(move |_| Ok(found.clone()));
@@ -25,7 +25,7 @@ fn connector(found: &[&str]) -> Connector {
     Connector::new(resolver, everywhere(), options)
 }
 
-/// How long it has been since a clock was started.
+/// Returns the time since a clock was started.
 fn since(start: Clock) -> Duration {
     Duration::from_nanos(start.now().as_nanos())
 }
@@ -34,7 +34,7 @@ fn name(port: u16) -> Destination {
     Destination::from_name(b"origin.example", port).unwrap()
 }
 
-/// A listener at an address whose queue is full: connections to it hang.
+/// A listener whose queue is full, so that connections to it hang.
 struct Deaf {
     _listener: Socket,
     _fill: Vec<std::net::TcpStream>,
@@ -83,7 +83,7 @@ async fn one_dead_family_costs_a_quarter_of_a_second_at_most() {
     assert!((ATTEMPT_DELAY..8 * ATTEMPT_DELAY).contains(&took), "{took:?}");
     assert!(connected.stream.nodelay().unwrap());
 
-    // One that refuses costs nothing.
+    // An address that refuses the connection costs no delay.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let start = Clock::start();
@@ -122,7 +122,7 @@ async fn names_do_not_lead_where_the_policy_does_not() {
         let failed = strict.connect(&destination, &Bytes::new()).await.unwrap_err();
         assert_eq!(failed.reason, Reason::Denied, "{destination}");
     }
-    // Of a name with both kinds only what is allowed is tried.
+    // If a name has allowed and denied addresses, only the allowed ones are tried.
     connector(&["10.0.0.1", "127.0.0.1"]).connect(&name(port), &Bytes::new()).await.unwrap();
 }
 
@@ -158,7 +158,8 @@ fn only_what_may_come_twice_travels_with_the_first_packet() {
     }
 }
 
-/// A whole exchange in this thread's namespace: what the origin got, and how many bytes went with the SYN.
+/// Runs a whole exchange in this thread's namespace. Returns the bytes that the origin got, and how many
+/// bytes went with the SYN.
 fn exchange(listener: &std::net::TcpListener, first: &'static [u8]) -> (Vec<u8>, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -189,7 +190,7 @@ fn the_first_bytes_travel_with_the_first_packet_where_the_origin_takes_them() {
         Ok(space) => space,
         Err(e) => return testing::refused(e),
     };
-    // For clients, for servers, and for listeners that do not ask for it.
+    // 1027 enables Fast Open for clients, for servers, and for listeners that do not ask for it.
     space.sysctl("net.ipv4.tcp_fastopen", "1027").unwrap();
     space
         .run(|| {
@@ -213,8 +214,8 @@ fn the_first_bytes_travel_with_the_first_packet_where_the_origin_takes_them() {
         .unwrap();
 }
 
-/// An origin that answers each connection's first bytes with its number; those that `is_closed` says it
-/// closes at once.
+/// Starts an origin that answers each connection's first bytes with the number of the connection. It closes
+/// those at once for which `is_closed` is true.
 async fn numbered(is_closed: fn(usize) -> bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -239,12 +240,12 @@ fn with_spares() -> Connector {
     Connector::new(Resolver::new(|_| Ok(Vec::new())), everywhere(), options)
 }
 
-/// One request: whether it was on a spare connection, and what the origin answers.
+/// Sends one request. Returns whether it used a spare connection, and the origin's answer.
 async fn ask(connector: &Connector, to: SocketAddr, first: &Bytes) -> (bool, String) {
     let to = Destination::from_ip(to.ip(), to.port()).unwrap();
     let mut connected = connector.connect(&to, first).await.unwrap();
     let mut answer = String::new();
-    // It may be closed, and then there is no answer.
+    // The connection may be closed; then there is no answer.
     let _ = connected.stream.write_all(&first[connected.sent..]).await;
     let _ = connected.stream.read_to_string(&mut answer).await;
     (connected.sent > 0, answer)
@@ -264,7 +265,7 @@ async fn an_origin_that_is_asked_often_has_two_connections_ready() {
         let (is_spare, answer) = ask(&connector, origin, &GET).await;
         assert_eq!((is_spare, answer), (false, format!("18 {number}")));
     }
-    // The fourth makes it busy.
+    // The fourth connection makes the origin busy.
     assert!(!ask(&connector, origin, &GET).await.0);
     assert!(
         !ask(&connector, origin, &"220 I speak first".into()).await.0,
@@ -272,7 +273,7 @@ async fn an_origin_that_is_asked_often_has_two_connections_ready() {
     );
     timeout(Duration::from_secs(20), async {
         while !ask(&connector, origin, &GET).await.0 {}
-        // Each that is taken is replaced.
+        // A spare connection that is taken is replaced.
         ask(&connector, origin, &GET).await;
         until_two_wait(&connector, origin).await;
         assert!(ask(&connector, origin, &GET).await.1.starts_with("18 "), "all of the request, and once");
@@ -283,7 +284,8 @@ async fn an_origin_that_is_asked_often_has_two_connections_ready() {
 
 #[tokio::test]
 async fn a_spare_connection_that_was_closed_is_not_used_and_none_is_kept_for_long() {
-    // All spare ones are closed at once: nothing but the four first ones, and each seventh, is answered.
+    // All spare connections are closed at once: only the first four connections and each seventh are
+    // answered.
     let origin = numbered(|number| number >= 4 && !number.is_multiple_of(7)).await;
     let connector = with_spares();
     for _ in 0..4 {

@@ -1,33 +1,33 @@
-//! Where a request ends: RFC 9112 section 6.
+//! Finds the end of a request's body: RFC 9112 section 6.
 
 use thiserror::Error;
 
-/// A line of a chunked body may be so long, with its extensions.
+/// The most bytes of a line of a chunked body, with its extensions.
 const LINE_BYTES_MAX: usize = 4_096;
-/// The trailer section may be so long.
+/// The most bytes of the trailer section.
 const TRAILER_BYTES_MAX: usize = 16_384;
 
-/// A chunked body that is not as RFC 9112 section 7.1 says: nobody knows where it ends.
+/// The error that a chunked body violates RFC 9112 section 7.1, so that its end is unknown.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the chunks of the request's body are malformed")]
 pub struct Malformed;
 
-/// Which of a program's bytes are for the origin.
+/// Finds which of a program's bytes are for the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// All: a tunnel.
+    /// All bytes, as in a tunnel.
     Endless,
-    /// So many more.
+    /// This number of further bytes.
     Length(u64),
-    /// Those up to the last chunk and its trailer section.
+    /// All bytes up to the last chunk and its trailer section.
     Chunked(Chunked),
 }
 
 impl Body {
-    /// How many of these bytes, the next ones, are for the origin. Those behind them are of another request.
+    /// Returns how many of the next `bytes` are for the origin. Later bytes belong to another request.
     ///
     /// # Errors
-    /// That nobody knows: the request cannot go on.
+    /// If the chunks are malformed. The request cannot continue then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         match self {
             Self::Endless => Ok(bytes.len()),
@@ -40,18 +40,18 @@ impl Body {
         }
     }
 
-    /// Whether all has been taken.
+    /// Whether the body has been taken completely.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Length(0) | Self::Chunked(Chunked { part: Part::Over, .. }))
     }
 }
 
-/// Where in a chunked body we are.
+/// The position in a chunked body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunked {
     part: Part,
-    /// Of the line that is not whole yet.
+    /// The part of the current line that has arrived.
     line: Vec<u8>,
     trailer_bytes: usize,
 }
@@ -60,9 +60,9 @@ pub struct Chunked {
 enum Part {
     #[default]
     Size,
-    /// So many more bytes of a chunk.
+    /// This number of bytes of the chunk is still missing.
     Data(u64),
-    /// The end of the line behind a chunk.
+    /// The line end after a chunk.
     DataEnd,
     Trailer,
     Over,
@@ -86,7 +86,7 @@ impl Chunked {
                     if self.line.ends_with(b"\r\n") {
                         self.end_of_line()?;
                     } else if self.line.ends_with(b"\n") || self.line.len() > LINE_BYTES_MAX {
-                        // A bare line feed is where two parsers would differ (RFC 9112 section 2.2).
+                        // Parsers may disagree about a bare line feed (RFC 9112 section 2.2).
                         return Err(Malformed);
                     }
                 }
@@ -98,7 +98,7 @@ impl Chunked {
     fn end_of_line(&mut self) -> Result<(), Malformed> {
         let line = &self.line[..self.line.len() - 2];
         self.part = match self.part {
-            // httparse takes a line without digits for 0.
+            // httparse reads a line without digits as 0, so the first digit is checked here.
             Part::Size if !line.first().is_some_and(u8::is_ascii_hexdigit) => return Err(Malformed),
             Part::Size => match httparse::parse_chunk_size(&self.line) {
                 Ok(httparse::Status::Complete((_, 0))) => Part::Trailer,

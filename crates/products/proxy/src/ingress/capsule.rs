@@ -1,64 +1,64 @@
-//! Capsules (RFC 9297 section 3.2), and the datagrams of UDP in them (RFC 9298 section 5).
+//! Capsules (RFC 9297 section 3.2), and the UDP datagrams in them (RFC 9298 section 5).
 //!
-//! A machine: bytes in as they come, datagrams out. It holds one datagram at most. What it does not know is
-//! skipped as it comes, however long it says that it is.
+//! The machine takes bytes as they arrive and returns datagrams. It holds at most one datagram. Unknown
+//! capsules of any length are skipped as they arrive.
 
 use bytes::{Buf as _, Bytes};
 
-/// Bytes of a datagram of UDP at most (RFC 9298 section 5).
+/// The most bytes of a UDP datagram (RFC 9298 section 5).
 pub const PAYLOAD_BYTES_MAX: usize = 65_527;
-/// The type of a capsule that has a datagram (RFC 9297 section 3.5).
+/// The type of a capsule with a datagram (RFC 9297 section 3.5).
 const DATAGRAM: u64 = 0;
-/// The context of datagrams of UDP (RFC 9298 section 5).
+/// The context id of UDP datagrams (RFC 9298 section 5).
 const UDP: u64 = 0;
 
-/// What no end may send: the connection cannot go on.
+/// A violation of the format. The connection cannot continue after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// RFC 9298 section 5.
+    /// The datagram is longer than RFC 9298 section 5 allows.
     #[error("a capsule's datagram is longer than one of UDP can be")]
     Long,
-    /// The length of a capsule ends within what all of its type have (RFC 9297 section 3.2).
+    /// The capsule ends within the fields that all capsules of its type have (RFC 9297 section 3.2).
     #[error("a capsule is over before the context of its datagram")]
     Short,
 }
 
-/// What was passed over.
+/// The counts of skipped capsules and datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Capsules of unknown types.
+    /// The number of capsules of unknown types.
     pub capsules: u64,
-    /// Datagrams of unknown contexts.
+    /// The number of datagrams of unknown contexts.
     pub datagrams: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Its type, its length, of a datagram its context.
+    /// The type, the length, and for a datagram the context are being read.
     #[default]
     Head,
-    /// So many more bytes of a datagram.
+    /// This number of bytes of the datagram is still missing.
     Payload(usize),
-    /// So many more bytes of what is passed over.
+    /// This number of bytes is still to be skipped.
     Skipped(u64),
 }
 
-/// The capsules of one direction.
+/// Reads the capsules of one direction.
 #[derive(Debug, Default)]
 pub struct Capsules {
     state: State,
-    /// Of a head that is not whole: three numbers of eight bytes at most.
+    /// The part of a head that has arrived: at most three numbers of eight bytes.
     head: Vec<u8>,
     payload: Vec<u8>,
     passed: Passed,
 }
 
 impl Capsules {
-    /// The payload of the next datagram that is whole; what it took is gone from `bytes`. `None`: all were
-    /// taken, and more are needed.
+    /// Returns the payload of the next complete datagram, and removes the bytes that it used from `bytes`.
+    /// With `None`, all bytes were used and more are needed.
     ///
     /// # Errors
-    /// What no end may send. It is not to be asked again then.
+    /// If the bytes violate the format. It must not be called again then.
     pub fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Bytes>, Malformed> {
         loop {
             match self.state {
@@ -95,19 +95,19 @@ impl Capsules {
         }
     }
 
-    /// Whether nothing of a capsule waits for the rest of it.
+    /// Whether the bytes so far end between two capsules.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.head.is_empty() && matches!(self.state, State::Head | State::Skipped(0))
     }
 
-    /// What was passed over so far.
+    /// Returns the counts of skipped capsules and datagrams so far.
     #[must_use]
     pub const fn passed(&self) -> Passed {
         self.passed
     }
 
-    /// What follows the head, if it is whole.
+    /// Returns the state that follows the head, if the head is complete.
     fn after_head(&mut self) -> Result<Option<State>, Malformed> {
         let Some((kind, rest)) = number(&self.head) else { return Ok(None) };
         let Some((length, rest)) = number(rest) else { return Ok(None) };
@@ -116,7 +116,7 @@ impl Capsules {
             return Ok(Some(State::Skipped(length)));
         }
         let Some((context, _)) = number(rest) else {
-            // The bytes come one by one: these are all that it has.
+            // A context follows the length unless these bytes are the whole capsule.
             return if rest.len() as u64 >= length { Err(Malformed::Short) } else { Ok(None) };
         };
         let left = length - rest.len() as u64;
@@ -131,7 +131,8 @@ impl Capsules {
     }
 }
 
-/// A number (RFC 9000 section 16), and what is behind it; `None` if it is not whole.
+/// Reads a variable-length number (RFC 9000 section 16). Returns it and the rest, or `None` if it is not
+/// complete.
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let first = bytes.first()?;
     let (number, rest) = bytes.split_at_checked(1 << (first >> 6))?;
@@ -139,10 +140,10 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((all & (u64::MAX >> (66 - 8 * number.len())), rest))
 }
 
-/// Writes a capsule that has this datagram, which UDP has brought.
+/// Appends a capsule with this UDP datagram to `out`.
 pub fn encode(payload: &[u8], out: &mut Vec<u8>) {
     out.push(DATAGRAM as u8);
-    // The context counts too.
+    // The length includes the context, which is one byte.
     let length = payload.len() as u64 + 1;
     match length {
         0..0x40 => out.push(length as u8),
@@ -159,7 +160,8 @@ mod tests {
 
     use super::*;
 
-    /// What comes of these pieces: datagrams, then perhaps why it ended.
+    /// Reads these pieces. Returns the datagrams, the error if there was one, the skipped counts, and whether
+    /// the end is between capsules.
     fn run(pieces: &[&[u8]]) -> (Vec<Bytes>, Option<Malformed>, Passed, bool) {
         let (mut capsules, mut all) = (Capsules::default(), Vec::new());
         for piece in pieces {
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_quic() {
-        // RFC 9000 section A.1.
+        // The vectors are from RFC 9000 section A.1.
         let eight = [0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c];
         assert_eq!(number(&eight), Some((151_288_809_941_952_652, &[][..])));
         assert_eq!(number(&[0x9d, 0x7f, 0x3e, 0x7d, 7]), Some((494_878_333, &[7][..])));
@@ -193,14 +195,14 @@ mod tests {
     fn what_is_unknown_is_passed_over_and_counted() {
         let mut bytes = vec![0x29, 3, 1, 2, 3];
         encode(b"one", &mut bytes);
-        // A context that nobody has agreed on, and a type of eight bytes with nothing in it.
+        // Next are a datagram of an unknown context, and an empty capsule whose type has eight bytes.
         bytes.extend([0, 4, 2, 7, 7, 7]);
         bytes.extend([0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c, 0]);
         encode(b"", &mut bytes);
         let passed = Passed { capsules: 2, datagrams: 1 };
         let datagrams = vec![Bytes::from_static(b"one"), Bytes::new()];
         assert_eq!(run(&[&bytes]), (datagrams, None, passed, true));
-        // One that is as long as can be never ends, and takes no memory.
+        // A capsule of the largest length never ends, and takes no memory.
         let endless = [&[0x29][..], &[0xff; 8], &[7; 100_000]].concat();
         assert_eq!(run(&[&endless]), (vec![], None, Passed { capsules: 1, datagrams: 0 }, false));
     }
@@ -213,7 +215,7 @@ mod tests {
         let long = |bytes: u32| [&[0][..], &(0x8000_0000 | bytes).to_be_bytes(), &[0]].concat();
         assert_eq!(run(&[&long(65_528)]).1, None);
         assert_eq!(run(&[&long(65_529)]).1, Some(Malformed::Long));
-        // Of another context nobody knows how long it may be.
+        // The length of datagrams in other contexts has no limit.
         let other = [&long(65_529)[..5], &[9]].concat();
         assert_eq!((run(&[&other]).1, run(&[&other]).2.datagrams), (None, 1));
     }

@@ -1,4 +1,4 @@
-//! CONNECT-UDP: RFC 9298 section 3.2, its form in HTTP/1.1.
+//! The request of CONNECT-UDP in HTTP/1.1: RFC 9298 section 3.2.
 
 use httparse::Header;
 
@@ -6,7 +6,7 @@ use super::Body;
 use super::fields::{Refusal, framing, members, values};
 use crate::trunk::Destination;
 
-/// What the request switches to.
+/// The protocol to which the request switches.
 const TOKEN: &[u8] = b"connect-udp";
 /// The part of the default template before its variables (RFC 9298 section 2).
 const PLACE: &str = "/.well-known/masque/udp/";
@@ -16,16 +16,16 @@ const MALFORMED: Refusal = (
     "connect-udp wants GET /.well-known/masque/udp/HOST/PORT/ HTTP/1.1, with Host, without a body.",
 );
 
-/// What a program is told when it may send.
+/// The answer that lets a program send.
 pub(super) const ACCEPTED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
     Upgrade: connect-udp\r\nCapsule-Protocol: ?1\r\n\r\n";
 
-/// Whether a request wants this. HTTP/1.0 cannot (RFC 9110 section 7.8).
+/// Whether a request asks for CONNECT-UDP. HTTP/1.0 cannot (RFC 9110 section 7.8).
 pub(super) fn is_wanted(version: u8, fields: &[Header<'_>]) -> bool {
     version == 1 && members(fields, "upgrade").any(|token| token.eq_ignore_ascii_case(TOKEN))
 }
 
-/// Where such a request wants to send datagrams to.
+/// Returns the destination of the datagrams of such a request.
 pub(super) fn target(
     method: &str,
     target: &str,
@@ -37,7 +37,7 @@ pub(super) fn target(
     if method != "GET" || !switches || !is_bare || values(fields, "host").count() != 1 {
         return Err(MALFORMED);
     }
-    // The template's own host is this proxy, by whatever name.
+    // The template's own host is this proxy under any name, so it is not checked.
     let path = match target.split_once("://") {
         Some((_, rest)) => &rest[rest.find('/').ok_or(MALFORMED)?..],
         None => target,
@@ -45,7 +45,7 @@ pub(super) fn target(
     variables(path).ok_or(MALFORMED)
 }
 
-/// The variables of the default template.
+/// Reads the variables of the default template from a path.
 fn variables(path: &str) -> Option<Destination> {
     let (host, port) = path.strip_prefix(PLACE)?.strip_suffix('/')?.split_once('/')?;
     let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
@@ -53,7 +53,8 @@ fn variables(path: &str) -> Option<Destination> {
     Destination::from_name(&decoded(host)?, port).ok()
 }
 
-/// A variable without its percent-encoding: the colons of IPv6 have one (RFC 9298 section 2).
+/// Removes the percent-encoding of a variable. The colons of an IPv6 address are encoded (RFC 9298 section
+/// 2).
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut all) = (text.bytes(), Vec::new());
     while let Some(byte) = bytes.next() {
@@ -79,7 +80,7 @@ mod tests {
             ("2001%3Adb8%3a%3A42/443/", Some("[2001:db8::42]:443")),
             ("a.example/53/", Some("a.example:53")),
             ("%61.example/53/", Some("a.example:53")),
-            // Neither ports nor hosts that are none, nor zones, nor anything behind.
+            // These have an invalid port or host, a zone, or more after the port.
             ("a.example/0/", None),
             ("a.example/+53/", None),
             ("a.example/65536/", None),

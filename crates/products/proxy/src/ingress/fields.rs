@@ -1,10 +1,10 @@
-//! What the fields of a request's head say, for all kinds of requests.
+//! Reads the fields of a request's head, for all kinds of requests.
 
 use httparse::Header;
 
 use super::body::{Body, Chunked};
 
-/// Why a request is not served: a status and a line for whoever looks.
+/// The status of a refused request, and a line of text for people.
 pub(super) type Refusal = (&'static str, &'static str);
 
 pub(super) const AMBIGUOUS: Refusal =
@@ -13,13 +13,14 @@ pub(super) fn values<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl I
     fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
 }
 
-/// The members of all fields of this name, which are lists.
+/// Returns the members of all list-valued fields of this name.
 pub(super) fn members<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
     let all = values(fields, name).flat_map(|value| value.split(|byte| *byte == b','));
     all.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Where the body ends (RFC 9112 section 6.3). What two parsers could read differently is refused.
+/// Finds where the body ends (RFC 9112 section 6.3). Heads that two parsers could read differently are
+/// refused.
 pub(super) fn framing(fields: &[Header<'_>], version: u8) -> Result<Body, Refusal> {
     let codings: Vec<&[u8]> = members(fields, "transfer-encoding").collect();
     let length = match values(fields, "content-length").collect::<Vec<_>>().as_slice() {
@@ -30,7 +31,7 @@ pub(super) fn framing(fields: &[Header<'_>], version: u8) -> Result<Body, Refusa
         _ => return Err(AMBIGUOUS),
     };
     match codings.as_slice() {
-        // A field without a value is there, and says nothing.
+        // The field exists without a value, so its meaning is unclear.
         [] if values(fields, "transfer-encoding").next().is_some() => Err(AMBIGUOUS),
         [] => Ok(Body::Length(length.unwrap_or(0))),
         [before @ .., last]

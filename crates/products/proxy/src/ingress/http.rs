@@ -1,4 +1,4 @@
-//! The heads of requests to a proxy: RFC 9110 sections 7.6 and 9.3.6, RFC 9112 sections 3.2 and 6.
+//! Reads the heads of requests to a proxy: RFC 9110 sections 7.6 and 9.3.6, RFC 9112 sections 3.2 and 6.
 
 use std::io::Write as _;
 
@@ -10,12 +10,12 @@ use super::fields::{AMBIGUOUS, Refusal, framing, members, values};
 use super::{Association, Body, Form, Progress, Request, Users};
 use crate::trunk::{Destination, Reason};
 
-/// The longest head.
+/// The most bytes of a head.
 const HEAD_BYTES_MAX: usize = 65_536;
 const FIELDS_MAX: usize = 128;
 
-/// Fields that concern one connection only (RFC 9110 section 7.6.1), or the proxy. `Transfer-Encoding` is not
-/// among them: the body is passed on as it is.
+/// The fields that concern one connection (RFC 9110 section 7.6.1) or the proxy. `Transfer-Encoding` is not
+/// among them, because the body is passed on unchanged.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
@@ -25,8 +25,7 @@ const HOP_BY_HOP: &[&str] = &[
     "te",
     "upgrade",
 ];
-/// Fields that `Connection` cannot take away: without them nobody knows where a request ends, or for whom it
-/// is.
+/// The fields that `Connection` cannot remove. Without them, a request's end or its host would be unknown.
 const KEPT: &[&str] = &["content-length", "host", "transfer-encoding"];
 
 const MALFORMED: Refusal = ("400 Bad Request", "This is no request to a proxy.");
@@ -50,7 +49,7 @@ fn answer((status, line): Refusal) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The answer to a request whose destination cannot be reached.
+/// Returns the answer to a request whose destination cannot be reached.
 pub(super) fn failed(reason: Reason) -> Vec<u8> {
     answer(match reason {
         Reason::Denied => ("403 Forbidden", "The proxy's policy does not allow this destination."),
@@ -64,24 +63,24 @@ pub(super) fn failed(reason: Reason) -> Vec<u8> {
     })
 }
 
-/// A head as it comes.
+/// The head of a request while it arrives.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     bytes: Vec<u8>,
-    /// So many of them were searched for the end.
+    /// The number of bytes that were already searched for the end.
     searched: usize,
 }
 
 impl Head {
     pub(super) fn handle(&mut self, bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Progress {
-        // Empty lines in front are of a request before (RFC 9112 section 2.2).
+        // Empty lines before a request belong to the request before (RFC 9112 section 2.2).
         let skipped = match self.bytes.is_empty() {
             true => bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count(),
             false => 0,
         };
         self.bytes.extend_from_slice(&bytes[skipped..]);
         let refusal = match (self.bytes.first().copied(), self.end()) {
-            // TLS, SOCKS: there may never be an end of a line.
+            // TLS or SOCKS may never send the end of a line.
             (Some(byte), _) if !byte.is_ascii_alphabetic() => MALFORMED,
             (_, Some(end)) if end > HEAD_BYTES_MAX => TOO_LONG,
             (_, None) if self.bytes.len() > HEAD_BYTES_MAX => TOO_LONG,
@@ -108,7 +107,7 @@ impl Head {
         Progress::Refused
     }
 
-    /// The length of the head, if all of it is there: up to an empty line.
+    /// Returns the length of the head if it is complete, which is up to an empty line.
     fn end(&mut self) -> Option<usize> {
         // The line feed of the line before may have been the last byte but one.
         let from = self.searched.saturating_sub(2);
@@ -122,13 +121,13 @@ impl Head {
     }
 }
 
-/// What a head asks for.
+/// The request that a head makes.
 enum Wanted {
     Connection(Request),
     Datagrams(Association),
 }
 
-/// The request that a whole head makes, without what is behind it.
+/// Reads the request of a complete head, without the bytes after the head.
 fn request(bytes: &[u8], users: &Users) -> Result<Wanted, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Request::new(&mut fields);
@@ -160,7 +159,7 @@ fn request(bytes: &[u8], users: &Users) -> Result<Wanted, Refusal> {
     let destination = authority(host).ok_or(MALFORMED)?;
     let body = framing(fields, version)?;
     let path = match path {
-        // RFC 9112 section 3.2.4.
+        // RFC 9112 section 3.2.4 says `*`.
         "" if method == "OPTIONS" => "*".to_owned(),
         path if path.starts_with('/') => path.to_owned(),
         path => format!("/{path}"),
@@ -169,7 +168,7 @@ fn request(bytes: &[u8], users: &Users) -> Result<Wanted, Refusal> {
     Ok(Wanted::Connection(Request { destination, first, body, user, form: Form::Plain }))
 }
 
-/// The user that these credentials are of, if there is one (RFC 7617 section 2).
+/// Returns the user whose credentials these are, if there is one (RFC 7617 section 2).
 fn known(value: &[u8], users: &Users) -> Option<String> {
     let (scheme, credentials) = value.split_at_checked(6)?;
     let pair = BASE64.decode(credentials.trim_ascii()).ok()?;
@@ -178,7 +177,7 @@ fn known(value: &[u8], users: &Users) -> Option<String> {
     users.named(&pair[..colon]).filter(|_| is_known)
 }
 
-/// Authority and path of a target in absolute form.
+/// Splits a target in absolute form into authority and path.
 fn absolute(target: &str) -> Result<(&str, &str), Refusal> {
     let Some((scheme, rest)) = target.split_once("://") else {
         return Err(if target.starts_with(['/', '*']) { ORIGIN_FORM } else { MALFORMED });
@@ -186,19 +185,20 @@ fn absolute(target: &str) -> Result<(&str, &str), Refusal> {
     if !scheme.eq_ignore_ascii_case("http") {
         return Err(NOT_HTTP);
     }
-    // A fragment is never sent (RFC 9112 section 3.2.2); it would be a part of the path to some.
+    // A fragment is never sent (RFC 9112 section 3.2.2), and some origins would take it for a part of the
+    // path.
     let rest = rest.split('#').next().unwrap_or_default();
     Ok(rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())))
 }
 
-/// The authority of an http URL, in which the port may be missing or empty (RFC 3986 section 3.2.3). A name
-/// and a password in it make it malformed (RFC 9110 section 4.2.4).
+/// Parses the authority of an http URL, whose port may be missing or empty (RFC 3986 section 3.2.3). An
+/// authority with a name and a password is malformed (RFC 9110 section 4.2.4).
 fn authority(text: &str) -> Option<Destination> {
     text.parse().or_else(|_| format!("{}:80", text.strip_suffix(':').unwrap_or(text)).parse()).ok()
 }
 
-/// The head for the origin. It says the program's own version, since the origin's answer goes to the program
-/// as it is.
+/// Writes the head for the origin. It has the program's own version, because the origin's answer goes to the
+/// program unchanged.
 fn rewrite(method: &str, path: &str, version: u8, host: &str, fields: &[Header<'_>]) -> Vec<u8> {
     let named: Vec<&[u8]> = members(fields, "connection").collect();
     let stays = |name: &str| {
@@ -214,7 +214,7 @@ fn rewrite(method: &str, path: &str, version: u8, host: &str, fields: &[Header<'
         head.extend_from_slice(field.value);
         head.extend_from_slice(b"\r\n");
     }
-    // A vector takes everything.
+    // Writing to a `Vec` cannot fail.
     let _ = write!(head, "Via: 1.{version} anabranch\r\nConnection: close\r\n\r\n");
     head
 }

@@ -1,4 +1,4 @@
-//! SOCKS5: RFC 1928, and names with passwords: RFC 1929.
+//! SOCKS5 (RFC 1928), with names and passwords (RFC 1929).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZero;
@@ -7,7 +7,7 @@ use super::{Association, Body, Form, Progress, Request, Users};
 use crate::trunk::{Destination, Reason};
 
 const VERSION: u8 = 5;
-/// The version of the exchange of name and password.
+/// The version of the name and password exchange.
 const PASSWORD_VERSION: u8 = 1;
 
 const NO_AUTHENTICATION: u8 = 0;
@@ -21,7 +21,7 @@ const GENERAL_FAILURE: u8 = 1;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
 const ADDRESS_NOT_SUPPORTED: u8 = 8;
 
-/// The code of a reply (RFC 1928 section 6) for a reason.
+/// Returns the reply code (RFC 1928 section 6) for a reason.
 pub(super) fn code(reason: Reason) -> u8 {
     match reason {
         Reason::Denied => 2,
@@ -32,7 +32,7 @@ pub(super) fn code(reason: Reason) -> u8 {
     }
 }
 
-/// A reply with this code, and an address that says nothing.
+/// Makes a reply with this code and the unspecified address.
 pub(super) fn reply(code: u8) -> [u8; 10] {
     [VERSION, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }
@@ -45,25 +45,25 @@ enum State {
     Request,
 }
 
-/// Where a handshake is.
+/// The state of a SOCKS5 handshake.
 #[derive(Debug, Default)]
 pub(super) struct Socks {
     state: State,
-    /// What has come and is of no whole message yet.
+    /// The bytes of a message that is not complete yet.
     bytes: Vec<u8>,
-    /// Who has given the right password.
+    /// The user who has given the right password.
     user: Option<String>,
 }
 
-/// What became of one message.
+/// The result of reading one message.
 enum Step {
-    /// It is not whole.
+    /// The message is not complete.
     More,
-    /// It had this many bytes; the next one is of this kind.
+    /// The message had this many bytes; the next message is of this kind.
     Next(usize, State),
-    /// The last one: where to, and how long it was.
+    /// The last message: its length, and the destination of a connection.
     Wanted(usize, Destination),
-    /// From which port datagrams will come, if that was said.
+    /// The last message asks for datagrams; the port from which they will come, if the program named it.
     Associate(Option<NonZero<u16>>),
     Refused,
 }
@@ -100,12 +100,12 @@ impl Socks {
     }
 }
 
-/// The versions and methods that a program offers.
+/// Reads the version and the methods that a program offers, and answers with a method.
 fn greeting(bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Step {
     match bytes.first() {
         None => return Step::More,
         Some(&VERSION) => {}
-        // Whoever has confused the ports is told; version 4 and everything else is not answered.
+        // A program that speaks HTTP gets a hint; version 4 and other protocols get no answer.
         Some(b'A'..=b'Z') => {
             out.extend_from_slice(
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n\
@@ -118,7 +118,7 @@ fn greeting(bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Step {
     let Some(&count) = bytes.get(1) else { return Step::More };
     let length = 2 + usize::from(count);
     let Some(methods) = bytes.get(2..length) else { return Step::More };
-    // Where nobody needs a name, whoever insists on giving one may.
+    // If no name is needed, a program that offers only a name and a password may still give one.
     let (method, next) = if users.is_open() && methods.contains(&NO_AUTHENTICATION) {
         (NO_AUTHENTICATION, State::Request)
     } else if methods.contains(&PASSWORD) {
@@ -131,7 +131,7 @@ fn greeting(bytes: &[u8], users: &Users, out: &mut Vec<u8>) -> Step {
     Step::Next(length, next)
 }
 
-/// RFC 1929 section 2.
+/// Reads a name and a password (RFC 1929 section 2) and answers whether they are right.
 fn password(bytes: &[u8], users: &Users, user: &mut Option<String>, out: &mut Vec<u8>) -> Step {
     if bytes.first().is_some_and(|version| *version != PASSWORD_VERSION) {
         out.extend_from_slice(&[PASSWORD_VERSION, 1]);
@@ -145,13 +145,13 @@ fn password(bytes: &[u8], users: &Users, user: &mut Option<String>, out: &mut Ve
     if is_right { Step::Next(bytes.len() - rest.len(), State::Request) } else { Step::Refused }
 }
 
-/// A text with its length in front, and what is behind it.
+/// Reads a text after its length byte. Returns the text and the rest.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(length))
 }
 
-/// RFC 1928 sections 4 and 5.
+/// Reads a request (RFC 1928 sections 4 and 5).
 fn request(bytes: &[u8], out: &mut Vec<u8>) -> Step {
     let mut refused = |code| {
         out.extend_from_slice(&reply(code));
@@ -175,7 +175,7 @@ fn request(bytes: &[u8], out: &mut Vec<u8>) -> Step {
     let Some((port, rest)) = rest.split_first_chunk::<2>() else { return Step::More };
     let port = u16::from_be_bytes(*port);
     if command == UDP_ASSOCIATE {
-        // The address may be that before a translator, so it is that of the connection which counts.
+        // The address may be one before a translator, so the connection's address counts instead.
         return Step::Associate(NonZero::new(port));
     }
     let wanted = match host {

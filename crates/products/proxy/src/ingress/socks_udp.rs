@@ -1,4 +1,4 @@
-//! The datagrams of SOCKS5: RFC 1928 section 7.
+//! The datagrams of SOCKS5 (RFC 1928 section 7).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// The reply to UDP ASSOCIATE: datagrams are taken at this address.
+/// Makes the reply to UDP ASSOCIATE: the program may send datagrams to this address.
 pub(crate) fn bound(address: SocketAddr) -> Vec<u8> {
     let mut reply = vec![5, 0, 0];
     put_address(address.ip().to_canonical(), &mut reply);
@@ -29,14 +29,14 @@ fn put_address(ip: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// A datagram from this peer, as the program gets it.
+/// Encodes a datagram from this peer for the program.
 #[must_use]
 pub fn encode(peer: &Destination, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0, 0, 0];
     match peer.host() {
         Host::Ip(ip) => put_address(*ip, &mut out),
         Host::Name(name) => {
-            // A name has 255 bytes at most.
+            // A name has at most 255 bytes.
             out.extend_from_slice(&[NAME, name.len() as u8]);
             out.extend_from_slice(name.as_bytes());
         }
@@ -46,8 +46,8 @@ pub fn encode(peer: &Destination, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where a program's datagram goes, and its payload. `None` if it is malformed, or a fragment: those are
-/// dropped, as section 7 allows.
+/// Reads a program's datagram. Returns its destination and payload, or `None` if it is malformed or a
+/// fragment: fragments are dropped, as section 7 allows.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<(Destination, &[u8])> {
     let ([_, _, fragment, kind], rest) = bytes.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! Whole handshakes, cut everywhere.
+//! Tests of whole handshakes, split at every place.
 
 use proptest::prelude::*;
 
@@ -10,8 +10,8 @@ fn users() -> Users {
     Users::new([("bob".to_owned(), "secret".to_owned()), ("eve".to_owned(), "s:t".to_owned())])
 }
 
-/// What comes of all bytes, in pieces of the given sizes (the last one again and again). Bytes that come
-/// after the outcome are given to the request's body.
+/// Feeds all bytes in pieces of the given sizes; after these, each piece has one byte. Bytes after the result
+/// are given to the request's body.
 fn run(mut handshake: Handshake, bytes: &[u8], sizes: &[usize]) -> (Progress, Vec<u8>) {
     let (mut out, mut at, mut sizes) = (Vec::new(), 0, sizes.iter().copied().chain(std::iter::repeat(1)));
     let mut progress = Progress::More;
@@ -22,7 +22,7 @@ fn run(mut handshake: Handshake, bytes: &[u8], sizes: &[usize]) -> (Progress, Ve
             Progress::More => progress = handshake.handle(piece, &mut out),
             Progress::Wanted(request) => match request.body.take(piece) {
                 Ok(taken) => request.first.extend_from_slice(&piece[..taken]),
-                // Known sooner or later.
+                // This can be known earlier or later, depending on the pieces.
                 Err(Malformed) => progress = Progress::Refused,
             },
             Progress::Associate(wanted) if wanted.to.is_some() => wanted.first.extend_from_slice(piece),
@@ -46,7 +46,7 @@ fn wanted(progress: Progress) -> Request {
     *request
 }
 
-/// Status line of an answer.
+/// Returns the status line of an answer.
 fn status(out: &[u8]) -> &str {
     let line = out.split(|byte| *byte == b'\r').next().unwrap_or_default();
     str::from_utf8(line).expect("text").strip_prefix("HTTP/1.1 ").expect("a status")
@@ -77,7 +77,7 @@ fn socks_names_and_addresses_are_understood_with_what_comes_behind() {
 fn what_socks_cannot_have_is_said() {
     let connect = |address: &[u8]| [SOCKS_GREETING, &[5, 1, 0], address].concat();
     for (bytes, said) in [
-        // BIND, UDP ASSOCIATE, and what there is not.
+        // BIND, an unknown command, unknown address types and invalid destinations.
         ([SOCKS_GREETING, &[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), [5, 0, 5, 7].as_slice()),
         ([SOCKS_GREETING, &[5, 9, 0, 1, 1, 2, 3, 4, 0, 80]].concat(), &[5, 0, 5, 7]),
         (connect(&[2, 0, 0, 0]), &[5, 0, 5, 8]),
@@ -86,11 +86,11 @@ fn what_socks_cannot_have_is_said() {
         (connect(b"\x03\x02\xff\xfe\0\x50"), &[5, 0, 5, 1]),
         (connect(&[1, 1, 2, 3, 4, 0, 0]), &[5, 0, 5, 1]),
         ([SOCKS_GREETING, &[4, 1, 0, 1]].concat(), &[5, 0, 5, 1]),
-        // No method that we have.
+        // The program offers no method that the proxy has.
         (vec![5, 0], &[5, 0xff]),
         (vec![5, 1, 1], &[5, 0xff]),
         (vec![5, 2, 1, 0x80], &[5, 0xff]),
-        // Other versions and protocols.
+        // Other versions and other protocols.
         (vec![4, 1, 0, 80, 1, 2, 3, 4, 0], &[]),
         (vec![0x16, 3, 1], &[]),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), b"HTTP/1.1 400 "),
@@ -118,7 +118,7 @@ fn socks_wants_a_name_where_there_are_users() {
     }
     assert_eq!(run(&[&[5, 1, 0], request]), (Progress::Refused, vec![5, 0xff]));
     assert_eq!(run(&[&[5, 1, 2], request]), (Progress::Refused, vec![5, 2, 1, 1]), "it did not wait");
-    // Whoever insists on a name may give one where nobody needs it.
+    // A program may give a name even if none is needed.
     let (progress, out) = socks(&[&[5, 1, 2], b"\x01\x03any\x03one".as_slice(), request].concat());
     assert_eq!((wanted(progress).destination.to_string().as_str(), out), ("192.0.2.7:80", vec![5, 2, 1, 0]));
 }
@@ -234,7 +234,7 @@ fn http_wants_a_name_where_there_are_users() {
         let text = format!("CONNECT h:1 HTTP/1.1\r\n{field}\r\n\r\n");
         run(Handshake::http(users()), text.as_bytes(), &[text.len()])
     };
-    // bob:secret, eve:s:t
+    // The credentials are bob:secret and eve:s:t.
     for right in ["Basic Ym9iOnNlY3JldA==", "basic Ym9iOnNlY3JldA==", "Basic  ZXZlOnM6dA=="] {
         let (progress, _) = run(&format!("Proxy-Authorization: {right}"));
         assert_eq!(wanted(progress).destination.to_string(), "h:1", "{right}");
@@ -247,7 +247,7 @@ fn http_wants_a_name_where_there_are_users() {
     assert_eq!(run("Authorization: Basic Ym9iOnNlY3JldA==").0, Progress::Refused, "that is for the origin");
 }
 
-/// Bytes like those that programs send, and nonsense.
+/// Returns random sequences of valid pieces and nonsense.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"\x05\x01\x00".to_vec()),
@@ -282,7 +282,7 @@ proptest! {
         for new in [Handshake::socks, Handshake::http] {
             let whole = run(new(users.clone()), &bytes, &[bytes.len().max(1)]);
             let cut = run(new(users.clone()), &bytes, &sizes);
-            // Chunks that are malformed are said if nothing was passed on yet.
+            // Malformed chunks are reported to the program only if nothing was passed on yet.
             let same = |out: &[u8]| if out.starts_with(b"HTTP/1.1 400") { Vec::new() } else { out.to_vec() };
             prop_assert_eq!((&whole.0, same(&whole.1)), (&cut.0, same(&cut.1)));
         }
@@ -346,7 +346,7 @@ fn what_is_no_request_for_capsules_is_said() {
         (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\n{host}\r\n{SWITCH}")),
         (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\nUpgrade: connect-udp")),
         (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\n{SWITCH}\r\nContent-Length: 2")),
-        // Without what it is to switch to, and where it cannot, it is a request to this proxy itself.
+        // Without `Upgrade`, or in HTTP/1.0, the request is for the proxy itself.
         (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\nConnection: Upgrade")),
         (format!("GET {PLACE}/a.example/53/ HTTP/1.0"), format!("{host}\r\n{SWITCH}")),
     ] {

@@ -1,4 +1,4 @@
-//! The clients that a server knows: a TOML file.
+//! The clients that a server knows, in a TOML file.
 //!
 //! ```toml
 //! [[client]]
@@ -17,37 +17,37 @@ use toml::Spanned;
 
 use crate::keys::key_pair::PublicKey;
 
-/// Characters of a client's name.
+/// The most characters of a client's name.
 const NAME_MAX: usize = 64;
-/// The longest list, bytes: some 10,000 clients.
+/// The most bytes of a list, which is enough for some 10,000 clients.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Names and keys of clients: each of both once.
+/// The names and keys of clients. Each name and each key occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clients {
     names: BTreeMap<PublicKey, String>,
 }
 
-/// What is wrong with a list of clients.
+/// An error in a list of clients.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientsError {
-    /// It cannot be read or written; others can write it or its directory.
+    /// The list cannot be read or written, or others can write it or its directory.
     #[error("the list of clients {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// A line of it is wrong.
+    /// A line of the list is wrong.
     #[error("the list of clients{}, line {line}: {what}", named(.file.as_deref()))]
     Line {
         /// The list's file, if it has one.
         file: Option<PathBuf>,
-        /// The line, from 1 on.
+        /// The number of the line, counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The description of the error.
         what: String,
     },
-    /// A new client has a name that one in the list has.
+    /// A client in the list has the new client's name.
     #[error("there is a client `{0}` already")]
     NameTaken(String),
-    /// A new client's name or key that cannot be in a list.
+    /// The list cannot hold a new client's name or key.
     #[error("{0}")]
     Entry(EntryError),
 }
@@ -56,16 +56,16 @@ fn named(file: Option<&Path>) -> String {
     file.map_or_else(String::new, |file| format!(" {}", file.display()))
 }
 
-/// What is wrong with a client of a list.
+/// An error in a client of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryError {
-    /// A name that has other characters, or too many.
+    /// The name has invalid characters or is too long.
     Name(String),
-    /// A name that two have.
+    /// Two clients have this name.
     NameTaken(String),
-    /// A key that is none.
+    /// The key of the client with this name is invalid.
     NoKey(String),
-    /// The key that another client has: the names of both.
+    /// Two clients have the same key; these are their names.
     KeyTaken(String, String),
 }
 
@@ -97,11 +97,11 @@ struct Entry {
 }
 
 impl Clients {
-    /// Reads the text of a list. All of it must be right: if two clients have a name, it is not known which
-    /// of them is to be let in.
+    /// Parses the text of a list. One error makes the whole list invalid: if two clients had the same name,
+    /// the server would not know which of them to admit.
     ///
     /// # Errors
-    /// [`ClientsError::Line`].
+    /// [`ClientsError::Line`], if a line is wrong.
     pub fn parse(text: &str) -> Result<Self, ClientsError> {
         let wrong = |at: usize, what: String| {
             let line =
@@ -126,22 +126,22 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Reads a file. One that is not there has no clients.
+    /// Reads the list in a file. If there is no file, the list is empty.
     ///
     /// # Errors
-    /// See [`ClientsError`].
+    /// If the file cannot be read, if others can write it, or if a line is wrong.
     pub fn load(path: &Path) -> Result<Self, ClientsError> {
         Self::parse_file(path, &Self::read(path)?)
     }
 
-    /// What is in a file; nothing if it is not there.
+    /// Returns the bytes of the file, or none if there is no file.
     pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ClientsError> {
         let read = private_file::read(path, Access::Public, FILE_BYTES_MAX)
             .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(e) });
         Ok(read.map_err(|e| ClientsError::Io(path.to_owned(), e))?.unwrap_or_default())
     }
 
-    /// Reads what was in a file.
+    /// Parses the bytes of the file at `path`.
     pub(crate) fn parse_file(path: &Path, bytes: &[u8]) -> Result<Self, ClientsError> {
         let no_text = |e| ClientsError::Io(path.to_owned(), io::Error::new(io::ErrorKind::InvalidData, e));
         Self::parse(str::from_utf8(bytes).map_err(no_text)?).map_err(|e| match e {
@@ -152,11 +152,12 @@ impl Clients {
         })
     }
 
-    /// Appends a client to a file, which is made if it is not there; what is in it stays as it is. Those who
-    /// do so at once wait for each other, and a list that is wrong is left as it is.
+    /// Appends a client to a file, which is created if it does not exist. The existing text is kept.
+    /// Concurrent calls wait for each other, and an invalid list is not changed.
     ///
     /// # Errors
-    /// See [`ClientsError`].
+    /// If the file cannot be read or written, if its list is invalid, or if the name or the key is invalid or
+    /// in use.
     pub fn append(path: &Path, name: &str, key: PublicKey) -> Result<(), ClientsError> {
         let failed = |e| ClientsError::Io(path.to_owned(), e);
         let (dir, file) = PrivateDir::around(path).map_err(failed)?;
@@ -170,13 +171,13 @@ impl Clients {
         dir.replace(file, Access::Secret, &text).map_err(failed)
     }
 
-    /// The name of the client that has this key.
+    /// Returns the name of the client with this key.
     #[must_use]
     pub fn name(&self, key: &PublicKey) -> Option<&str> {
         self.names.get(key).map(String::as_str)
     }
 
-    /// Names and keys, in the order of the keys.
+    /// Returns names and keys, ordered by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &PublicKey)> {
         self.names.iter().map(|(key, name)| (name.as_str(), key))
     }

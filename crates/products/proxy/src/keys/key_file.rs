@@ -1,4 +1,4 @@
-//! A key pair in a file: PKCS #8 in PEM (RFC 7468), for its owner alone.
+//! A key pair in a file that only its owner can read: PKCS #8 in PEM (RFC 7468).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::keys::key_pair::{KeyPair, NoRandomness};
 
-/// A file with a key is a few lines.
+/// The most bytes of a key file. A key takes a few lines.
 const FILE_BYTES_MAX: u64 = 16 * 1024;
 
-/// What keeps a key file from being used.
+/// The reason why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// It cannot be read or made; others can read it, or write its directory.
+    /// The file cannot be read or made, others can read it, or others can write its directory.
     #[error("the key file {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// It has no Ed25519 key.
+    /// The file holds no Ed25519 key.
     #[error("the key file {0} has no Ed25519 key (PKCS #8, PEM)")]
     NoKey(PathBuf),
-    /// See there.
+    /// The system gives no random numbers.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
 }
 
 impl KeyPair {
-    /// Reads the pair of a file, or makes one if there is no file. Returns whether it was made. A file that
-    /// is there is never written.
+    /// Reads the key pair in a file, or makes a pair and the file if there is none. Returns whether the pair
+    /// was made. An existing file is never written.
     ///
     /// # Errors
-    /// See [`KeyFileError`].
+    /// If the file cannot be read or made, or if it holds no Ed25519 key; see [`KeyFileError`].
     pub fn load_or_create(path: &Path) -> Result<(Self, bool), KeyFileError> {
         match Self::load(path) {
             Err(KeyFileError::Io(_, e)) if e.kind() == io::ErrorKind::NotFound => {}
@@ -41,17 +41,17 @@ impl KeyPair {
         let key = data_encoding::BASE64.encode(&pair.to_pkcs8());
         let text = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
         match private_file::create(path, Access::Secret, text.as_bytes()) {
-            // Another process was first: its key is the key.
+            // Another process created the file first, so its key counts.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path).map(|pair| (pair, false)),
             Err(e) => Err(KeyFileError::Io(path.to_owned(), e)),
             Ok(()) => Ok((pair, true)),
         }
     }
 
-    /// Reads the pair of a file.
+    /// Reads the key pair in a file.
     ///
     /// # Errors
-    /// See [`KeyFileError`].
+    /// If the file cannot be read or holds no Ed25519 key; see [`KeyFileError`].
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         let read = private_file::read(path, Access::Secret, FILE_BYTES_MAX)
             .and_then(|text| text.ok_or(io::ErrorKind::NotFound.into()));

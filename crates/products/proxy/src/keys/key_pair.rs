@@ -7,33 +7,33 @@ use data_encoding::BASE64URL_NOPAD;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-/// Bytes of a public key and of the seed of a private one.
+/// The number of bytes of a public key, and of the seed of a private key.
 pub const KEY_BYTES: usize = 32;
-/// What stands before the text of a public key.
+/// The text before an encoded public key.
 const PREFIX: &str = "ed25519:";
-/// SubjectPublicKeyInfo of an Ed25519 key, before the key itself (RFC 8410 section 4).
+/// The bytes of an Ed25519 key's SubjectPublicKeyInfo before the key itself (RFC 8410 section 4).
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// PKCS #8 of an Ed25519 key, before the seed (RFC 8410 section 7).
+/// The bytes of an Ed25519 key in PKCS #8 before the seed (RFC 8410 section 7).
 const PKCS8_HEAD: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// A public key. Its text is `ed25519:` and 43 characters of base64url (RFC 4648 section 5).
+/// A public key. As text it is `ed25519:` and 43 characters of base64url (RFC 4648 section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub(super) [u8; KEY_BYTES]);
 
-/// A text that is no public key.
+/// The error that a text is no public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no public key: {PREFIX} and 43 characters of base64url")]
 pub struct PublicKeyError;
 
 impl PublicKey {
-    /// Its SubjectPublicKeyInfo in DER, which is what TLS carries (RFC 7250 section 3).
+    /// Returns the SubjectPublicKeyInfo in DER, which TLS carries (RFC 7250 section 3).
     #[must_use]
     pub fn to_spki(self) -> Vec<u8> {
         [&SPKI_HEAD[..], &self.0].concat()
     }
 
-    /// The key of a SubjectPublicKeyInfo, if it is an Ed25519 one.
+    /// Reads the key of a SubjectPublicKeyInfo, if it is an Ed25519 key.
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Option<Self> {
         Some(Self(spki.strip_prefix(&SPKI_HEAD)?.try_into().ok()?))
@@ -61,12 +61,12 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The system has no random numbers.
+/// The error that the system has no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system gives no random numbers")]
 pub struct NoRandomness;
 
-/// A private key and its public one. `Debug` shows the latter only.
+/// A private key and its public key. `Debug` shows only the public one.
 #[derive(Clone)]
 pub struct KeyPair {
     pub(super) seed: [u8; KEY_BYTES],
@@ -74,41 +74,42 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// A new one.
+    /// Makes a new pair.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// If the system has no random numbers.
     pub fn generate() -> Result<Self, NoRandomness> {
-        // Randomness from outside: a key that could be foreseen would be none.
+        // The randomness comes from the system, so that the key cannot be guessed.
         let mut seed = [0; KEY_BYTES];
         SystemRandom::new().fill(&mut seed).map_err(|_| NoRandomness)?;
         Ok(Self::from_seed(seed))
     }
 
-    /// The pair of this seed (RFC 8032 section 5.1.5).
+    /// Returns the pair of a seed (RFC 8032 section 5.1.5).
     pub(super) fn from_seed(seed: [u8; KEY_BYTES]) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("every 32 bytes are a seed");
         let public = pair.public_key().as_ref().try_into().expect("32 bytes");
         Self { seed, public: PublicKey(public) }
     }
 
-    /// The public key.
+    /// Returns the public key.
     #[must_use]
     pub const fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// In DER (RFC 5958, RFC 8410). It is secret.
+    /// Returns the private key in DER (RFC 5958, RFC 8410), which is secret.
     #[must_use]
     pub fn to_pkcs8(&self) -> Vec<u8> {
         [&PKCS8_HEAD[..], &self.seed].concat()
     }
 
-    /// From DER, of version 1 as OpenSSL writes it, or version 2 with the public key after the seed.
+    /// Reads a private key in DER: version 1 as OpenSSL writes it, or version 2 with the public key after the
+    /// seed.
     #[must_use]
     pub fn from_pkcs8(der: &[u8]) -> Option<Self> {
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok()?;
-        // Where the seed is: behind the algorithm, which is the same in both, in its octet strings.
+        // The seed follows the algorithm, which is the same in both versions, inside two octet strings.
         let place = der.windows(11).position(|w| *w == PKCS8_HEAD[5..])? + 11;
         Some(Self::from_seed(der.get(place..place + KEY_BYTES)?.try_into().ok()?))
     }
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_public_key_of_the_standard() {
-        // RFC 8032 section 7.1, test 1.
+        // The vector is RFC 8032 section 7.1, test 1.
         let hex = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap();
         let seed = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
         let pair = KeyPair::from_seed(seed.try_into().unwrap());

@@ -8,48 +8,48 @@ use ring::digest::{SHA256, digest};
 
 use crate::keys::key_pair::{KEY_BYTES, KeyPair, NoRandomness, PublicKey};
 
-/// What the line begins with, before its version.
+/// The start of the line, before its version.
 const PREFIX: &str = "anabranch-pair-";
 const VERSION: &str = "1";
 const CHECKSUM_BYTES: usize = 4;
 
-/// What a client needs to know: the server's public key and its own private one.
+/// The keys that a client needs: the server's public key and its own pair.
 ///
-/// As a line: `anabranch-pair-1:` and 91 characters of base64url (RFC 4648 section 5): the server's public
-/// key, the seed of the client's private key, and the first 4 bytes of the SHA-256 of both, against slips.
-/// The line is a secret; `Debug` does not show it.
+/// Its line is `anabranch-pair-1:` and 91 characters of base64url (RFC 4648 section 5). They encode the
+/// server's public key, the seed of the client's private key, and the first 4 bytes of the SHA-256 of both,
+/// which detect typing errors. The line is a secret; `Debug` does not show it.
 #[derive(Clone)]
 pub struct Pairing {
     /// The server's public key.
     pub server: PublicKey,
-    /// The client's pair.
+    /// The client's key pair.
     pub client: KeyPair,
 }
 
-/// What is wrong with a line.
+/// The reason why a line is no pairing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairingError {
-    /// It is another text.
+    /// The text is not a line of `anabranch proxy pair`.
     #[error("this is no line of `anabranch proxy pair`")]
     Form,
-    /// It was made by another version.
+    /// Another version of the program made the line.
     #[error("this line is of version {0}, and this program knows version {VERSION}")]
     Version(String),
-    /// Characters are missing or wrong.
+    /// Characters of the line are missing or wrong.
     #[error("this line of `anabranch proxy pair` is damaged: copy all of it again")]
     Damaged,
 }
 
 impl Pairing {
-    /// A new client for this server.
+    /// Makes the keys of a new client for this server.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// If the system has no random numbers.
     pub fn new(server: PublicKey) -> Result<Self, NoRandomness> {
         Ok(Self { server, client: KeyPair::generate()? })
     }
 
-    /// The line. It is a secret.
+    /// Returns the line, which is a secret.
     #[must_use]
     pub fn to_line(&self) -> String {
         let keys = [self.server.0, self.client.seed].concat();

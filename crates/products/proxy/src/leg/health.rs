@@ -1,24 +1,24 @@
-//! What a path is worth, for those who choose among links.
+//! The measured state of a path, for the choice of links.
 
 use anabranch_algo::Span;
 
-/// How a path fares.
+/// The measured state of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathHealth {
-    /// Its number; at the client, the place of its link among those that were named.
+    /// The number of the path. At the client it is the index of its link among the named ones.
     pub path: u8,
-    /// Whether it answers. One that never did does not.
+    /// Whether the path answers. A path that never answered does not.
     pub is_alive: bool,
-    /// The smoothed round-trip time, once there is one.
+    /// The smoothed round-trip time, once it has been measured.
     pub srtt: Option<Span>,
-    /// The shortest one of the last minute or two.
+    /// The shortest round-trip time of the last minute or two.
     pub min_rtt: Option<Span>,
-    /// The part of the packets of the last seconds that were lost, 0 to 1.
+    /// The part of the last seconds' packets that was lost, from 0 to 1.
     pub loss: f64,
-    /// Packets that may be under way at once.
+    /// The most packets that may be in flight at once.
     pub window_packets: u32,
-    /// Bytes of packets that were sent.
+    /// The number of bytes of packets that were sent.
     pub sent_bytes: u64,
-    /// Bytes of packets that came, and were of this leg.
+    /// The number of bytes of valid packets that arrived.
     pub received_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! What arrives.
+//! Takes the packets that arrive.
 
 use std::net::SocketAddr;
 
@@ -14,14 +14,14 @@ use super::seal::{FORGED_MAX, SECRET_BYTES};
 use super::{Event, Leg, Mode, Refused};
 use crate::trunk::Side;
 
-/// Bytes of all flows that wait for datagrams before them, at most.
+/// The most bytes of all flows that may wait for earlier datagrams.
 pub(super) const HELD_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl Leg {
-    /// Takes a packet that came from this address; it is opened in place.
+    /// Takes a packet from this address. The packet is decrypted in place.
     ///
     /// # Errors
-    /// Why it was dropped, which is counted.
+    /// If the packet was dropped; the error is the reason, which is also counted.
     pub fn receive(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Result<(), Refused> {
         let taken = self.take_packet(now, from, packet);
         match taken {
@@ -33,7 +33,7 @@ impl Leg {
         taken
     }
 
-    /// Whether so much was forged that its keys are not to be used any more.
+    /// Whether so many packets were forged that the keys must not be used any more.
     #[must_use]
     pub const fn is_worn_out(&self) -> bool {
         self.counters.forged >= FORGED_MAX
@@ -49,7 +49,7 @@ impl Leg {
         let nothing = Received::default();
         let received = place.map_or(&nothing, |i| &self.paths[i].received);
         let number = received.expand(header.number, 32);
-        // Before it is opened: what comes again costs nothing.
+        // This is checked before decryption, so that repeated packets cost little.
         if !received.is_new(number) {
             return Err(Refused::Replayed);
         }
@@ -100,7 +100,7 @@ impl Leg {
         if asks {
             path.note_asked(now, at_once);
         }
-        // It is heard; whether it hears us is to be seen.
+        // The client's packet arrived; a probe shows whether packets to the client arrive too.
         let may_ask = path.asked_at.is_none_or(|at| now.since(at) >= PROBE_UNANSWERED);
         path.is_probe_due |= !path.is_alive && may_ask && self.side == Side::Server;
     }
@@ -126,7 +126,7 @@ impl Leg {
         let number = flow.received.expand(low, 24);
         let is_far = number + WINDOW < flow.received.next();
         if !std::mem::replace(&mut flow.has_received, true) || is_far {
-            // The other side has begun anew.
+            // The numbers are far from the expected ones, so the other side has started the flow anew.
             flow.received = Received::default();
             flow.reorder.restart(number, &mut out);
         }
@@ -155,7 +155,7 @@ impl Leg {
         self.events.extend(items.into_iter().map(event));
     }
 
-    /// Passes on what has waited long enough for datagrams before it.
+    /// Passes on the datagrams that have waited long enough for earlier ones.
     pub(super) fn release(&mut self, now: Time) {
         if self.holding.is_empty() {
             return;

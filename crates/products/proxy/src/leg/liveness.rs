@@ -1,4 +1,4 @@
-//! Timers: which paths answer, when they are probed, what is lost.
+//! Timers: decides which paths answer, when they are probed, and which packets are lost.
 
 use anabranch_algo::control::{CongestionCause, Group};
 use anabranch_algo::subflow::{AckRule, Timer};
@@ -11,22 +11,22 @@ use super::reorder::{HOLD_MAX, HOLD_MIN};
 use super::{Event, Leg};
 use crate::trunk::Side;
 
-/// A path is probed so often while something moves on the leg or its trunks,
+/// The time between two probes of a path while bytes move on the leg or its trunks.
 pub(super) const PROBE_EVERY: Span = Span::from_millis(200);
-/// so often while something has no answer,
+/// The time between two probes while an earlier packet has no answer.
 pub(super) const PROBE_UNANSWERED: Span = Span::from_millis(100);
-/// and one that does not answer so often while something moves, and while nothing does.
+/// The times between two probes of a dead path: while bytes move, and while none do.
 pub(super) const PROBE_DEAD: Span = Span::from_millis(500);
 pub(super) const PROBE_DEAD_IDLE: Span = Span::from_secs(2);
-/// Something moves for so long after it has.
+/// The time after the last traffic during which bytes count as moving.
 const TRAFFIC_LASTS: Span = Span::from_secs(1);
-/// A path is dead if something has had no answer for so long, or for three round trips.
+/// The time without an answer after which a path is dead, unless three round trips are longer.
 pub(super) const DEAD_AFTER: Span = Span::from_millis(500);
-/// Before that others are preferred: after so long, or two round trips.
+/// The time without an answer after which other paths are preferred, unless two round trips are longer.
 const SUSPECT_AFTER: Span = Span::from_millis(50);
 
 impl Path {
-    /// Whether others are to be preferred: it should have answered by now.
+    /// Whether other paths should be preferred, because an answer is overdue.
     pub(super) fn is_suspect(&self, now: Time) -> bool {
         let patience = self.subflow.rtt().srtt().times(2).max(SUSPECT_AFTER);
         self.waiting_since.is_some_and(|since| now.since(since) > patience)
@@ -39,13 +39,13 @@ impl Path {
 }
 
 impl Leg {
-    /// When the path is to be probed.
+    /// Returns when the path is to be probed next.
     pub(super) fn probe_at(&self, now: Time, path: &Path) -> Time {
         let moves = self.traffic_at.is_some_and(|at| now.since(at) < TRAFFIC_LASTS);
         let every = match (self.side, path.is_alive, moves) {
             (_, true, true) if path.waiting_since.is_some() => PROBE_UNANSWERED,
             (_, true, true) => PROBE_EVERY,
-            // The client keeps them up, and finds those that are back.
+            // Only the client keeps idle paths up and finds those that answer again.
             (Side::Server, ..) => return Time::NEVER,
             (Side::Client, true, false) if path.waiting_since.is_some() => PROBE_UNANSWERED,
             (Side::Client, true, false) => self.settings.idle_probe,
@@ -55,7 +55,7 @@ impl Leg {
         path.asked_at.map_or(Time::ZERO, |at| at + every)
     }
 
-    /// Works off what is due.
+    /// Handles all timers that have expired.
     pub(super) fn tick(&mut self, now: Time) {
         for i in 0..self.paths.len() {
             self.detect(now, i);
@@ -83,7 +83,7 @@ impl Leg {
         self.publish(i);
     }
 
-    /// The path does not answer any more.
+    /// Marks the path as dead.
     fn bury(&mut self, now: Time, i: usize) {
         let path = &mut self.paths[i];
         (path.is_alive, path.waiting_since) = (false, None);
@@ -93,11 +93,11 @@ impl Leg {
         self.publish(i);
     }
 
-    /// The path has answered.
+    /// Marks the path as alive, because it has answered.
     fn revive(&mut self, i: usize) {
         let path = &mut self.paths[i];
         if !std::mem::replace(&mut path.is_alive, true) {
-            // It may lead elsewhere now.
+            // The path may lead over another network now, so its measurements start anew.
             path.subflow.restart(self.settings.control);
             self.events.push_back(Event::Path { path: path.number, is_alive: true });
         }
@@ -109,7 +109,7 @@ impl Leg {
         self.members[i] = if path.is_alive { subflow.stats() } else { subflow.stats_without_rtt() };
     }
 
-    /// Declares lost what others have overtaken.
+    /// Declares packets lost that later ones have overtaken.
     fn detect(&mut self, now: Time, i: usize) {
         let path = &mut self.paths[i];
         let mut lost = 0;
@@ -123,13 +123,13 @@ impl Leg {
         }
     }
 
-    /// The other side says what has come on this path.
+    /// Takes the other side's acknowledgement of packets on this path.
     pub(super) fn on_ack(&mut self, now: Time, i: usize, ack: &Ack) {
         let path = &mut self.paths[i];
         let sent = path.subflow.sent_packets().next_seq();
-        // The nearest number with these lowest bits that is no higher than what was sent.
+        // The nearest number with these lowest bits that is not above the numbers that were sent.
         let Some(next) = sent.checked_sub((sent as u32).wrapping_sub(ack.next).into()) else {
-            // Nothing like that was sent yet.
+            // The acknowledgement is for packets that were not sent yet.
             self.counters.strays += 1;
             return;
         };
@@ -139,7 +139,7 @@ impl Leg {
             let end = at.saturating_sub((*skip).into()).max(floor);
             at = end.saturating_sub((*there).into()).max(floor);
             let _ = first.get_or_insert(at..end);
-            // What the last acknowledgement said is not looked at again.
+            // Packets that the last acknowledgement reported are not examined again.
             let known = path.acked.start.clamp(at, end)..path.acked.end.clamp(at, end);
             for number in (at..known.start).chain(known.end..end) {
                 use anabranch_algo::sent_packets::Delivery;
@@ -163,7 +163,7 @@ impl Leg {
         let path = &mut self.paths[i];
         path.count(now, arrived, 0);
         if let Some((seq, sent_at)) = newest {
-            // Only the highest one came when the acknowledgement says.
+            // The delay in the acknowledgement is only that of its highest number.
             let sampled = (seq + 1 == next).then(|| (sent_at + ack.delay).min(now));
             let group = Group { members: &self.members, me: i };
             let arrived = u32::try_from(arrived).unwrap_or(u32::MAX);
@@ -173,7 +173,8 @@ impl Leg {
         self.detect(now, i);
     }
 
-    /// How long a datagram waits for one before it: what the paths differ, and what they vary.
+    /// Returns how long a datagram waits for an earlier one: the difference between the paths' round-trip
+    /// times, plus their variation.
     pub(super) fn hold(&self) -> Span {
         let alive = || self.paths.iter().filter(|path| path.is_alive).map(|path| path.subflow.rtt());
         let slowest = alive().map(|rtt| rtt.srtt() + rtt.rttvar().times(2)).max().unwrap_or(Span::ZERO);
@@ -181,7 +182,7 @@ impl Leg {
         (slowest - fastest).max(HOLD_MIN).min(HOLD_MAX)
     }
 
-    /// When [`poll_transmit`](Self::poll_transmit) is to be called again if nothing comes meanwhile.
+    /// Returns when to call [`poll_transmit`](Self::poll_transmit) again if nothing arrives before.
     #[must_use]
     pub fn deadline(&self, now: Time) -> Time {
         debug_assert!(self.paths.len() <= PATHS_MAX);

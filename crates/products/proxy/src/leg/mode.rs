@@ -3,22 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How the datagrams of a flow are spread over paths. The numbers are those of the wire.
+/// How the datagrams of a flow are spread over paths. The numbers are those in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Mode {
-    /// Each takes the path with the lowest delay that answers and has room in its window.
+    /// Each datagram takes the path with the lowest delay that answers and has room in its window.
     #[default]
     Best = 0,
-    /// Each takes the two best paths; the second copy is dropped.
+    /// Each datagram takes the two best paths; the receiver drops the second copy.
     Duplicate = 1,
-    /// Each takes the path on which it is there first, all paths are filled, and order is restored within a
-    /// bound.
+    /// Each datagram takes the path on which it arrives first. All paths are filled, and the receiver
+    /// restores the order within a time limit.
     Aggregate = 2,
 }
 
 impl Mode {
-    /// All, with their names on a command line.
+    /// All modes, with their names on a command line.
     pub const NAMES: [(Self, &'static str); 3] =
         [(Self::Best, "best"), (Self::Duplicate, "duplicate"), (Self::Aggregate, "aggregate")];
 

@@ -1,4 +1,4 @@
-//! A datagram whose turn has come.
+//! A datagram that is about to leave.
 
 use bytes::Bytes;
 

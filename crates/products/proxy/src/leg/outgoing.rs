@@ -1,4 +1,4 @@
-//! What is sent, and in which order: what keeps paths up, then second copies, then datagrams.
+//! Chooses the packets to send: first those that keep paths up, then second copies, then datagrams.
 
 use anabranch_algo::Time;
 
@@ -7,7 +7,8 @@ use super::packet::{FRAMES_BYTES_MAX, Frame, HEADER_BYTES, Header, datagram_byte
 use super::{Leg, Mode, Transmit};
 
 impl Leg {
-    /// Appends the next packet that is to be sent. `None`: nothing before the [`deadline`](Self::deadline).
+    /// Appends the next packet to `out`. With `None`, there is nothing to send before the
+    /// [`deadline`](Self::deadline).
     pub fn poll_transmit(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Transmit> {
         self.tick(now);
         for i in 0..self.paths.len() {
@@ -26,7 +27,7 @@ impl Leg {
         self.transmit_next(now, out)
     }
 
-    /// What keeps the path up.
+    /// Appends a packet with the path's acknowledgement, probe, challenge or response, if one is due.
     fn transmit_control(&mut self, now: Time, i: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         let path = &mut self.paths[i];
         let is_ack_due = path.ack_at <= now && path.has_ack();
@@ -50,17 +51,18 @@ impl Leg {
         }
         let transmit = self.transmit(now, i, &frames, asks, out);
         if asks && transmit.is_none() {
-            // The address may get no more. The next probe is due as if this one had been sent.
+            // The unproven address may get no more bytes now. The next probe is due as if this one had been
+            // sent.
             self.paths[i].asked_at = Some(now);
         }
         transmit
     }
 
-    /// The datagram whose turn it is.
+    /// Sends the datagram that is next in turn.
     fn transmit_next(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Transmit> {
         let flow = self.queue.next_flow()?;
         let mode = self.flows.get(&flow).map_or(Mode::Best, |flow| flow.mode);
-        // What an address gets that is not proven is decided by a packet of the largest size.
+        // The allowance of an unproven address is checked for a packet of the largest size first.
         let bytes = HEADER_BYTES + FRAMES_BYTES_MAX + self.protection.tag_bytes();
         let (first, second) = match self.choose(now, mode, bytes) {
             (None, _) => self.choose(now, mode, self.queue.next_bytes() + HEADER_BYTES),
@@ -107,7 +109,7 @@ impl Leg {
                 if ack.bytes() + bytes <= FRAMES_BYTES_MAX {
                     Frame::Ack(ack).encode(&mut frames);
                 } else {
-                    // There is no room for it here: it goes alone.
+                    // The acknowledgement does not fit, so it is sent in its own packet.
                     path.note_asked(now, false);
                 }
             }
@@ -116,7 +118,7 @@ impl Leg {
         self.transmit(now, i, &frames, true, out)
     }
 
-    /// Appends a packet with these frames. `None` if the address may not get it.
+    /// Appends a packet with these frames. Returns `None` if the address may not get it now.
     fn transmit(
         &mut self,
         now: Time,
@@ -137,7 +139,7 @@ impl Leg {
         if asks {
             (path.asked_at, path.waiting_since) = (Some(now), path.waiting_since.or(Some(now)));
         } else {
-            // Nobody answers it.
+            // No answer will come to this packet.
             path.subflow.cancel(number, 0);
         }
         let start = out.len();

@@ -1,4 +1,4 @@
-//! The format of a leg's packets: `docs/wire-proxy.md`.
+//! The format of a leg's packets; `docs/wire-proxy.md` defines it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,22 +7,22 @@ use anabranch_algo::Span;
 use super::mode::Mode;
 use crate::trunk::{Destination, Host};
 
-/// The version of the format that this code speaks.
+/// The version of the format.
 pub const VERSION: u16 = 1;
-/// Bytes before the frames.
+/// The number of bytes before the frames.
 pub const HEADER_BYTES: usize = 9;
-/// Bytes of the seal behind them.
+/// The number of bytes of the authentication tag after the frames.
 pub const TAG_BYTES: usize = 16;
-/// Bytes of a packet at most: what an Ethernet packet of IPv6 has room for.
+/// The most bytes of a packet: an Ethernet frame's 1,500 less the headers of IPv6 and UDP.
 pub const PACKET_BYTES_MAX: usize = 1_500 - 40 - 8;
-/// Bytes of its frames at most.
+/// The most bytes of a packet's frames.
 pub const FRAMES_BYTES_MAX: usize = PACKET_BYTES_MAX - HEADER_BYTES - TAG_BYTES;
-/// Paths of a leg, at most: four bits.
+/// The most paths of a leg, whose numbers have four bits.
 pub const PATHS_MAX: usize = 16;
-/// Ranges of an acknowledgement, at most.
+/// The most ranges of an acknowledgement.
 pub const ACK_RANGES_MAX: usize = 32;
 
-/// The upper half of the first byte: what is no packet of a leg has another one.
+/// The upper half of the first byte of each packet of a leg.
 const KIND: u8 = 0x40;
 /// The unit of the delay in an acknowledgement.
 const DELAY_UNIT: Span = Span::from_micros(8);
@@ -32,35 +32,35 @@ const PROBE: u8 = 1;
 const ACK: u8 = 2;
 const CHALLENGE: u8 = 3;
 const RESPONSE: u8 = 4;
-/// And the number of the mode.
+/// The type of a DATAGRAM frame, to which the number of the mode is added.
 const DATAGRAM: u8 = 0x10;
 
 const KIND_IPV4: u8 = 1;
 const KIND_IPV6: u8 = 2;
 const KIND_NAME: u8 = 3;
-/// Bytes of a DATAGRAM but for the peer and the payload: type, flow, number, length.
+/// The bytes of a DATAGRAM frame without peer and payload: type, flow, number, length.
 const DATAGRAM_FIXED_BYTES: usize = 1 + 3 + 3 + 2;
 
-/// What stands before the frames, in the clear.
+/// The unencrypted header before the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The path.
+    /// The number of the path.
     pub path: u8,
-    /// The association.
+    /// The number of the association.
     pub association: u32,
     /// The lowest 32 bits of the packet's number.
     pub number: u32,
 }
 
 impl Header {
-    /// Appends it.
+    /// Appends the header to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(KIND | self.path & 0xf);
         out.extend_from_slice(&self.association.to_be_bytes());
         out.extend_from_slice(&self.number.to_be_bytes());
     }
 
-    /// Reads it. `None` if this is no packet of a leg.
+    /// Reads the header. Returns `None` if the bytes are no packet of a leg.
     #[must_use]
     pub fn decode(packet: &[u8]) -> Option<Self> {
         let [first, a0, a1, a2, a3, n0, n1, n2, n3] = *packet.first_chunk()?;
@@ -70,48 +70,48 @@ impl Header {
     }
 }
 
-/// Which packets of a path have come.
+/// The report of the packets of a path that have arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The lowest 32 bits of the highest number that came, and one more.
+    /// One more than the highest number that arrived; its lowest 32 bits.
     pub next: u32,
-    /// How long ago that one came, in whole 8 µs.
+    /// The time since the packet with the highest number arrived. In a packet it has units of 8 µs.
     pub delay: Span,
-    /// From there down: how many are missing, then how many are there.
+    /// The packets from the highest number down: pairs of how many are missing and how many arrived.
     pub ranges: Vec<(u16, u16)>,
 }
 
-/// What a packet carries.
+/// A part of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Wants an answer. From the client: the rank of the path, the lower the better.
+    /// Asks for an answer. From the client it has the rank of the path; a lower one is better.
     Probe(u8),
-    /// What has come on this path.
+    /// Reports the packets that have arrived on this path.
     Ack(Ack),
-    /// Wants these bytes back, from whoever is at the address that it was sent to.
+    /// Asks the host at the address to which it is sent to return these bytes.
     Challenge([u8; 8]),
-    /// The bytes of a challenge.
+    /// Returns the bytes of a challenge.
     Response([u8; 8]),
-    /// A datagram of a program.
+    /// Carries a datagram of a program.
     Datagram(Datagram<'a>),
 }
 
 /// A datagram of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// How the flow's datagrams are spread.
+    /// How the flow's datagrams are spread over paths.
     pub mode: Mode,
-    /// The flow, 24 bits.
+    /// The number of the flow, which has 24 bits.
     pub flow: u32,
-    /// The lowest 24 bits of its number in the flow and direction.
+    /// The lowest 24 bits of the datagram's number in its flow and direction.
     pub number: u32,
-    /// Where to, or where from.
+    /// The destination from the client, the sender from the server.
     pub peer: Destination,
     /// The payload.
     pub bytes: &'a [u8],
 }
 
-/// Bytes of a peer's address.
+/// Returns the number of bytes of a peer's address.
 fn peer_bytes(peer: &Destination) -> usize {
     match peer.host() {
         Host::Ip(IpAddr::V4(_)) => 1 + 4 + 2,
@@ -120,14 +120,14 @@ fn peer_bytes(peer: &Destination) -> usize {
     }
 }
 
-/// Bytes of a DATAGRAM with so much payload.
+/// Returns the number of bytes of a DATAGRAM frame with `payload` bytes of payload.
 #[must_use]
 pub fn datagram_bytes(peer: &Destination, payload: usize) -> usize {
     DATAGRAM_FIXED_BYTES + peer_bytes(peer) + payload
 }
 
 impl Ack {
-    /// Bytes of it.
+    /// Returns the number of bytes of the frame.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         1 + 4 + 2 + 1 + 4 * self.ranges.len()
@@ -135,7 +135,8 @@ impl Ack {
 }
 
 impl Frame<'_> {
-    /// Appends it. An acknowledgement has at most [`ACK_RANGES_MAX`] ranges, a payload fits into a packet.
+    /// Appends the frame to `out`. Of an acknowledgement, at most [`ACK_RANGES_MAX`] ranges are written. A
+    /// payload must fit into a packet.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Probe(rank) => out.extend_from_slice(&[PROBE, *rank]),
@@ -179,7 +180,7 @@ impl Datagram<'_> {
             }
             Host::Name(name) => {
                 out.push(KIND_NAME);
-                // A name has 255 bytes at most.
+                // A name has at most 255 bytes.
                 out.push(name.len() as u8);
                 out.extend_from_slice(name.as_bytes());
             }
@@ -191,7 +192,7 @@ impl Datagram<'_> {
     }
 }
 
-/// It is not as in the format.
+/// The error that bytes violate the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -200,7 +201,7 @@ pub struct Malformed;
 pub struct Frames<'a>(&'a [u8]);
 
 impl<'a> Frames<'a> {
-    /// Those in these bytes.
+    /// Creates a reader of the frames in these bytes.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)

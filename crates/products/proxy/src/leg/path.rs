@@ -1,4 +1,4 @@
-//! One path: a window, what was sent and what has come, and whether the other side is there.
+//! One path: its window, the packets that were sent and arrived, and whether the other side answers.
 
 use std::net::SocketAddr;
 
@@ -10,29 +10,30 @@ use super::health::PathHealth;
 use super::packet::{ACK_RANGES_MAX, Ack};
 use super::received::Received;
 
-/// So many packets that want one are acknowledged at once,
+/// The number of packets after which an acknowledgement is sent at once.
 const ACK_EVERY: u32 = 4;
-/// fewer after so long.
+/// The longest delay of an acknowledgement of fewer packets.
 const ACK_DELAY: Span = Span::from_millis(5);
-/// An address that has not shown that it is there gets this many times what came from it.
+/// An address that has not answered a challenge gets at most this many times the bytes that came from it.
 pub(super) const UNPROVEN_FACTOR: usize = 3;
-/// Between two challenges of one address.
+/// The time between two challenges of an address.
 const CHALLENGE_EVERY: Span = Span::from_millis(200);
-/// Losses count less with time: half after this.
+/// The time after which a loss counts half.
 const LOSS_HALF_LIFE: Span = Span::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) number: u8,
-    /// Its batches are single packets, numbered as on the wire; what they are is not kept.
+    /// The packets in flight. Each batch is a single packet with the number that is sent; its content is not
+    /// kept.
     pub(super) subflow: Subflow<(), u8>,
     pub(super) address: SocketAddr,
-    /// The lower one is used first; [`u8::MAX`] if there is no other.
+    /// The rank: paths of lower rank are used first, and [`u8::MAX`] only if there is no other path.
     pub(super) rank: u8,
 
-    /// The address that was shown to be there.
+    /// The address that has answered a challenge.
     proven: Option<SocketAddr>,
-    /// What may be sent to one that was not.
+    /// The number of bytes that may still be sent to an address that has not answered.
     budget: usize,
     pub(super) challenge: Option<[u8; 8]>,
     challenged_at: Option<Time>,
@@ -40,19 +41,19 @@ pub(super) struct Path {
     pub(super) response: Option<[u8; 8]>,
 
     pub(super) received: Received,
-    /// Packets that want an acknowledgement and have none.
+    /// The number of packets that want an acknowledgement and have none yet.
     unacked: u32,
     pub(super) ack_at: Time,
-    /// When the highest number came.
+    /// When the packet with the highest number arrived.
     newest_at: Time,
-    /// Numbers that were acknowledged in one piece, the last time.
+    /// The highest range of numbers in the last acknowledgement.
     pub(super) acked: std::ops::Range<u64>,
 
     pub(super) is_alive: bool,
     pub(super) heard_at: Option<Time>,
-    /// Since when something that wants an answer has none.
+    /// Since when a packet that wants an answer has none.
     pub(super) waiting_since: Option<Time>,
-    /// When something that wants an answer was sent last.
+    /// When a packet that wants an answer was last sent.
     pub(super) asked_at: Option<Time>,
     pub(super) is_probe_due: bool,
 
@@ -94,24 +95,24 @@ impl Path {
         }
     }
 
-    /// One that a packet from this address has shown to the server. It is used at once, within what an
-    /// address gets that may be somebody else's.
+    /// Creates a path that the server learned from a packet from this address. It is used at once, within the
+    /// allowance of an unproven address.
     pub(super) fn of_client(number: u8, address: SocketAddr, control: Algorithm, now: Time) -> Self {
         Self { proven: None, is_alive: true, ..Self::new(number, address, control, now) }
     }
 
-    /// How many bytes may be sent to where it leads.
+    /// Returns how many bytes may be sent to the path's address.
     pub(super) fn allowance(&self) -> usize {
         if self.proven == Some(self.address) { usize::MAX } else { self.budget }
     }
 
-    /// A packet of so many bytes is sent.
+    /// Counts a packet of this many bytes that is sent.
     pub(super) const fn note_sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes as u64;
         self.budget = self.budget.saturating_sub(bytes);
     }
 
-    /// A packet with a new number has come. `challenge` makes one.
+    /// Notes a packet with a new number. `challenge` makes a new challenge.
     pub(super) fn note_received(
         &mut self,
         now: Time,
@@ -124,7 +125,7 @@ impl Path {
         self.heard_at = Some(now);
         let is_newest = number >= self.received.next();
         if number > self.received.next() {
-            // Something is missing: the other side is to know.
+            // A packet is missing, so the other side is told soon.
             self.ack_at = self.ack_at.min(now);
         }
         self.received.note(number);
@@ -144,7 +145,7 @@ impl Path {
         }
     }
 
-    /// A challenge has come back from this address.
+    /// Takes the answer to a challenge from this address.
     pub(super) fn note_response(&mut self, from: SocketAddr, bytes: [u8; 8]) {
         if from == self.address && self.challenge == Some(bytes) {
             self.proven = Some(from);
@@ -152,14 +153,14 @@ impl Path {
         }
     }
 
-    /// What came wants an acknowledgement; with `at_once` without waiting for more.
+    /// Notes that a packet wants an acknowledgement. With `at_once`, it is not delayed.
     pub(super) fn note_asked(&mut self, now: Time, at_once: bool) {
         self.unacked += 1;
         let wait = if at_once || self.unacked >= ACK_EVERY { Span::ZERO } else { ACK_DELAY };
         self.ack_at = self.ack_at.min(now + wait);
     }
 
-    /// The acknowledgement that is due or would be soon; it counts as sent.
+    /// Returns the acknowledgement if packets want one, and counts it as sent.
     pub(super) fn take_ack(&mut self, now: Time) -> Option<Ack> {
         if self.unacked == 0 {
             self.ack_at = Time::NEVER;
@@ -177,7 +178,7 @@ impl Path {
         self.unacked > 0
     }
 
-    /// So many packets have arrived, so many were lost.
+    /// Counts packets that arrived and packets that were lost.
     pub(super) fn count(&mut self, now: Time, arrived: u64, lost: u64) {
         while now.since(self.decayed_at) >= LOSS_HALF_LIFE {
             (self.arrived, self.lost) = (self.arrived / 2, self.lost / 2);

@@ -1,5 +1,5 @@
-//! Datagrams that wait for room in a window: a queue for each flow, served in turn, and each one bounded in
-//! time by CoDel (RFC 8289), so that a program that sends too fast delays itself by little, and nobody else.
+//! Datagrams that wait for room in a window. Each flow has a queue; queues take turns, and CoDel (RFC 8289)
+//! limits the waiting time of each. So a program that sends too fast delays only itself, and only a little.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,15 +8,15 @@ use bytes::Bytes;
 
 use crate::trunk::Destination;
 
-/// Bytes that wait, at most, of all flows; then the longest queue loses its head.
+/// The most bytes of all flows that wait. Beyond that, the longest queue loses its first datagram.
 pub const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Nothing that has waited longer is sent.
+/// The longest time that a datagram waits; older ones are dropped.
 pub const WAIT_MAX: Span = Span::from_millis(200);
-/// CoDel's: datagrams may wait so long,
+/// CoDel's target: datagrams may wait this long.
 pub const TARGET: Span = Span::from_millis(20);
-/// and longer for so long before some are dropped.
+/// CoDel's interval: datagrams may wait longer than the target for this time before some are dropped.
 pub const INTERVAL: Span = Span::from_millis(100);
-/// What a datagram counts beside its payload.
+/// The bytes that a datagram counts beside its payload.
 const OVERHEAD_BYTES: usize = 64;
 
 /// A datagram that waits.
@@ -31,15 +31,15 @@ pub(super) struct Waiting {
 /// The control law of RFC 8289 for one queue.
 #[derive(Debug, Default)]
 struct CoDel {
-    /// When the waiting time will have been too long for too long.
+    /// When the waiting time will have been above the target for a whole interval.
     above_at: Option<Time>,
-    /// When the next one is dropped, while some are; how many were.
+    /// The time of the next drop while CoDel drops, and the number of drops so far.
     drop_at: Option<Time>,
     count: u32,
 }
 
 impl CoDel {
-    /// Whether a datagram that has waited so long is to be dropped.
+    /// Whether to drop a datagram that has waited for `waited`.
     fn drops(&mut self, now: Time, waited: Span) -> bool {
         if waited < TARGET {
             (self.above_at, self.drop_at) = (None, None);
@@ -53,7 +53,7 @@ impl CoDel {
                 true
             }
             None if now >= above_at => {
-                // Shortly after the last time it begins where it was.
+                // If CoDel dropped recently, it continues at nearly the same rate.
                 self.count = if self.count > 2 { self.count - 2 } else { 1 };
                 self.drop_at = Some(now + self.pause());
                 true
@@ -74,14 +74,14 @@ struct FlowQueue {
     codel: CoDel,
 }
 
-/// All that waits; see the [module](self).
+/// The datagrams that wait; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     flows: BTreeMap<u32, FlowQueue>,
-    /// Flows that have something, in the order of their turns.
+    /// The flows with waiting datagrams, in the order of their turns.
     turns: VecDeque<u32>,
     bytes: usize,
-    /// Dropped when others were taken.
+    /// The number of datagrams that were dropped in [`take`](Self::take).
     dropped: u64,
 }
 
@@ -90,7 +90,7 @@ fn size(bytes: &Bytes) -> usize {
 }
 
 impl Queue {
-    /// Adds a datagram; how many others were dropped for it.
+    /// Adds a datagram. Returns how many datagrams were dropped to make room.
     pub(super) fn push(&mut self, now: Time, flow: u32, peer: Destination, bytes: Bytes) -> u64 {
         let queue = self.flows.entry(flow).or_default();
         if queue.waiting.is_empty() {
@@ -109,24 +109,25 @@ impl Queue {
         dropped
     }
 
-    /// Which flow has the next turn.
+    /// Returns the flow that has the next turn.
     pub(super) fn next_flow(&self) -> Option<u32> {
         self.turns.front().copied()
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     #[cfg(test)]
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the datagram that has the next turn; 0 if there is none.
+    /// Returns the size of the datagram that has the next turn, or 0 if there is none.
     pub(super) fn next_bytes(&self) -> usize {
         let first = self.next_flow().and_then(|flow| self.flows.get(&flow)?.waiting.front());
         first.map_or(0, |waiting| size(&waiting.bytes))
     }
 
-    /// Takes what is to be sent next, and hands the turn on. `None` if nothing is left that is young enough.
+    /// Takes the next datagram, and gives the turn to the next flow. Returns `None` if no datagram is left
+    /// that is young enough.
     pub(super) fn take(&mut self, now: Time) -> Option<Waiting> {
         loop {
             let flow = self.next_flow()?;
@@ -145,7 +146,7 @@ impl Queue {
         }
     }
 
-    /// Datagrams that were dropped when others were taken, since the last time.
+    /// Returns how many datagrams `take` has dropped since the last call.
     pub(super) const fn take_dropped(&mut self) -> u64 {
         std::mem::replace(&mut self.dropped, 0)
     }
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn waiting_is_bounded() {
-        // Ten come each millisecond, nine leave.
+        // Ten datagrams arrive each millisecond, and nine leave.
         let (mut queue, mut longest, mut now) = (Queue::default(), Span::ZERO, Time::ZERO);
         for _ in 0..20_000 {
             for _ in 0..10 {

@@ -1,22 +1,22 @@
-//! Which numbers have come: a window of bits that moves with the highest (RFC 6479), so that nothing counts
-//! twice, and ranges of it for acknowledgements.
+//! Records which packet numbers have arrived, in a window of bits that moves with the highest one (RFC 6479).
+//! It detects repeated numbers and gives the ranges of acknowledgements.
 
-/// Words of the window; one of them is being filled.
+/// The number of words of the window. The last word is still being filled.
 const WORDS: usize = 32;
-/// Numbers further than this below the highest count as come already.
+/// The width of the window. Lower numbers count as having arrived.
 pub(super) const WINDOW: u64 = (WORDS as u64 - 1) * 64;
 
-/// The numbers that have come; see the [module](self).
+/// The numbers that have arrived; see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
     words: [u64; WORDS],
-    /// The highest number that came, and one more; 0 before the first.
+    /// One more than the highest number that arrived, or 0 before the first.
     next: u64,
 }
 
 impl Received {
-    /// The whole number whose lowest `bits` bits these are: the one nearest to what is expected next
-    /// (RFC 9000 appendix A.3).
+    /// Returns the whole number whose lowest `bits` bits are `low`: the nearest one to the next expected
+    /// number (RFC 9000 appendix A.3).
     pub(super) const fn expand(&self, low: u32, bits: u32) -> u64 {
         let window = 1_u64 << bits;
         let candidate = (self.next & !(window - 1)) | low as u64;
@@ -29,25 +29,25 @@ impl Received {
         }
     }
 
-    /// The highest number that came, and one more.
+    /// Returns one more than the highest number that arrived.
     pub(super) const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether this number has not come, as far as is known.
+    /// Whether this number has not arrived, as far as the window shows.
     pub(super) const fn is_new(&self, number: u64) -> bool {
         number >= self.next || number + WINDOW >= self.next && !self.has(number)
     }
 
-    /// Whether the bit is set; of the window only.
+    /// Whether the bit of a number in the window is set.
     const fn has(&self, number: u64) -> bool {
         self.words[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
     }
 
-    /// This number has come. Only for those that [are new](Self::is_new).
+    /// Records that this number has arrived. It must be [new](Self::is_new).
     pub(super) fn note(&mut self, number: u64) {
         if number >= self.next {
-            // The words between are of numbers that have not come.
+            // The words between stand for numbers that have not arrived.
             let (last, to) = (self.next.saturating_sub(1) / 64, number / 64);
             for word in (last + 1..=to).rev().take(WORDS) {
                 self.words[word as usize % WORDS] = 0;
@@ -57,13 +57,13 @@ impl Received {
         self.words[(number / 64) as usize % WORDS] |= 1 << (number % 64);
     }
 
-    /// How many numbers below `from`, down to `floor`, have come, or have not.
+    /// Counts the numbers just below `from`, not below `floor`, that have all arrived or all not arrived.
     fn run(&self, from: u64, floor: u64, has: bool) -> u16 {
         let mut at = from;
         while at > floor {
             let place = (at - 1) % 64;
             let word = self.words[((at - 1) / 64) as usize % WORDS];
-            // What is shifted in is no part of a run.
+            // The bits that are shifted in do not lengthen a run.
             let bits = if has { word } else { !word };
             let run = u64::from((bits << (63 - place)).leading_ones());
             let run = run.min(place + 1).min(at - floor);
@@ -72,12 +72,12 @@ impl Received {
                 break;
             }
         }
-        // The window is smaller.
+        // The window has fewer numbers than a `u16`, so this does not fail.
         u16::try_from(from - at).unwrap_or(u16::MAX)
     }
 
-    /// What has come, from the highest number down: how many are missing, then how many are there, at most
-    /// `count` times.
+    /// Returns the numbers that have arrived, from the highest down: at most `count` pairs of how many are
+    /// missing and how many have arrived.
     pub(super) fn ranges(&self, count: usize) -> Vec<(u16, u16)> {
         let (mut ranges, mut at) = (Vec::new(), self.next);
         let floor = self.next.saturating_sub(WINDOW);
@@ -101,7 +101,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// As a set that forgets what is below the window.
+        /// The window behaves as a set that forgets the numbers below the window.
         #[test]
         fn as_a_set(
             steps in proptest::collection::vec((0u64..200, any::<bool>()), 1..400),

@@ -1,10 +1,11 @@
-//! Datagrams of one flow that wait for those before them, which travel over a slower path.
+//! Holds datagrams of one flow back until earlier ones arrive, which travel over a slower path.
 //!
-//! What waits is bounded in bytes, and in time by what the paths' delays differ, from [`HOLD_MIN`] to
-//! [`HOLD_MAX`]: as their round trips say, and as is seen here. Whoever receives asks its paths for little,
-//! so its round trips are seldom measured, and a queue at the other end has grown meanwhile: datagrams that
-//! come too late say by how much, and the next are waited for that long. A datagram is not waited for once
-//! every path that answers has brought a later one: paths keep order, so it is lost.
+//! Waiting is limited in bytes, and in time by the difference between the paths' delays, from [`HOLD_MIN`] to
+//! [`HOLD_MAX`]. That difference comes from the round trips and from late datagrams. A receiver sends little,
+//! so its round trips are seldom measured, and a queue at the other end may have grown since. So a datagram
+//! that comes too late shows how late it is, and the next ones are waited for that long. Paths keep order:
+//! once every path that answers has brought a later datagram, an earlier one is lost and no longer waited
+//! for.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,51 +15,53 @@ use bytes::Bytes;
 use super::packet::PATHS_MAX;
 use crate::trunk::Destination;
 
-/// A datagram waits so long at least for one before it that may still come,
+/// The shortest time that a datagram waits for an earlier one that may still arrive.
 pub const HOLD_MIN: Span = Span::from_millis(5);
-/// and so long at most.
+/// The longest time that a datagram waits for an earlier one.
 pub const HOLD_MAX: Span = Span::from_millis(100);
-/// Bytes of one flow that wait, at most; then the oldest go on.
+/// The most bytes of one flow that wait. Beyond that, the oldest are passed on.
 pub const HELD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What came too late is waited for a quarter longer, and less again with time: half after this.
+/// The time after which the patience learned from a late datagram halves. Until then, the wait is a quarter
+/// longer than that datagram was late.
 const PATIENCE_HALF_LIFE: Span = Span::from_secs(10);
-/// Runs that were not waited for any longer and may still come, of which the times are kept.
+/// The most gaps that were given up whose times are kept.
 const GIVEN_UP_MAX: usize = 64;
 
-/// What waits.
+/// A datagram that waits.
 pub(super) type Item = (Destination, Bytes);
 
 #[derive(Debug, Default)]
 pub(super) struct Reorder {
-    /// Everything below has been passed on, or given up.
+    /// The first number that was neither passed on nor given up.
     next: u64,
     waiting: BTreeMap<u64, Item>,
-    /// When they came, in that order; some may have gone on since.
+    /// The arrival times and numbers of waiting datagrams, in the order of arrival. Some may have been passed
+    /// on since.
     arrivals: VecDeque<(Time, u64)>,
     bytes: usize,
-    /// The highest number that each path brought, and one more.
+    /// For each path, one more than the highest number that it brought.
     brought: [u64; PATHS_MAX],
-    /// What was not waited for any longer: below which number, and since when it had been waited for.
+    /// The gaps that were given up: the number below which datagrams were missing, and the start of the wait.
     given_up: VecDeque<(u64, Time)>,
-    /// How long it would have been right to wait for what came too late, and when that was seen.
+    /// How late the latest late datagram was, and when that was seen.
     patience: Option<(Span, Time)>,
 }
 
 impl Reorder {
-    /// Begins at this number; what waits is passed on.
+    /// Starts anew at this number, and passes on all waiting datagrams.
     pub(super) fn restart(&mut self, number: u64, out: &mut Vec<Item>) {
         self.release_to(u64::MAX, out);
         *self = Self { next: number, ..Self::default() };
     }
 
-    /// Everything up to this number was passed on without waiting.
+    /// Notes that everything up to this number was passed on without waiting.
     pub(super) fn pass(&mut self, number: u64, out: &mut Vec<Item>) {
         self.release_to(number, out);
         self.next = self.next.max(number + 1);
     }
 
-    /// Takes a datagram that is no second copy. Whether it comes after one behind it.
+    /// Takes a datagram that is no second copy. Returns whether it arrived after a later one was passed on.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -91,8 +94,8 @@ impl Reorder {
         false
     }
 
-    /// Passes on what has waited for `hold`, and what waits for datagrams that none of these paths can bring
-    /// any more.
+    /// Passes on the datagrams that have waited for `hold`, and those that wait for datagrams that none of
+    /// these paths can still bring.
     pub(super) fn release(
         &mut self,
         now: Time,
@@ -101,7 +104,7 @@ impl Reorder {
         out: &mut Vec<Item>,
     ) {
         let passed = paths.map(|path| self.brought.get(usize::from(path)).copied().unwrap_or(0)).min();
-        // Below this no path brings anything.
+        // No path can still bring a number below this.
         let passed = passed.unwrap_or(0);
         while let Some((first, _)) = self.waiting.first_key_value()
             && *first <= passed
@@ -122,7 +125,7 @@ impl Reorder {
         }
     }
 
-    /// A datagram has come after those behind it: what was seen first of them says how much too late.
+    /// Learns from a late datagram how much longer a wait would have caught it.
     fn learn(&mut self, now: Time, number: u64) {
         let given_up = self.given_up.iter().rev().find(|(below, _)| number < *below);
         let Some(late) = given_up.map(|(_, since)| now.since(*since)) else { return };
@@ -138,13 +141,13 @@ impl Reorder {
         })
     }
 
-    /// How long is waited, where `hold` is what the round trips say.
+    /// Returns the waiting time, given `hold` from the round trips.
     fn hold(&self, now: Time, hold: Span) -> Span {
         let patience = self.patience(now);
         hold.max(patience + patience.over(4)).min(HOLD_MAX)
     }
 
-    /// Passes on what waits up to this number, and what follows without a gap.
+    /// Passes on the waiting datagrams up to this number, and those that follow without a gap.
     fn release_to(&mut self, number: u64, out: &mut Vec<Item>) {
         while let Some(entry) = self.waiting.first_entry()
             && *entry.key() <= number
@@ -168,7 +171,7 @@ impl Reorder {
         }
     }
 
-    /// When [`release`](Self::release) would pass something on by time alone.
+    /// Returns when [`release`](Self::release) would pass on a datagram because of time alone.
     pub(super) fn deadline(&self, now: Time, hold: Span) -> Time {
         let hold = self.hold(now, hold);
         let waits = self.arrivals.iter().find(|(_, number)| *number >= self.next);
@@ -211,7 +214,7 @@ mod tests {
         assert!(!reorder.insert(at(41), 1, 11, item(11), &mut out));
         assert_eq!(numbers(&out), [10, 11, 12, 13]);
         assert_eq!((reorder.deadline(at(41), hold), reorder.held_bytes()), (Time::NEVER, 0));
-        // 14 does not come in time.
+        // 14 does not arrive in time.
         reorder.insert(at(50), 0, 15, item(15), &mut out);
         reorder.release(at(80), hold, [0, 1].into_iter(), &mut out);
         assert_eq!(numbers(&out[4..]), [15]);
@@ -224,7 +227,7 @@ mod tests {
         let (mut reorder, mut out) = (Reorder::default(), Vec::new());
         let hold = Span::from_millis(5);
         let mut late = 0;
-        // Path 1 is 40 ms behind path 0, of which nobody knows.
+        // Path 1 is 40 ms slower than path 0, which `hold` does not include.
         for n in 0..1_000_u64 {
             for (path, number) in [(0, n), (1, n.wrapping_sub(40))] {
                 if number < 1_000 && number % 2 == u64::from(path) {
@@ -234,7 +237,7 @@ mod tests {
             }
         }
         assert!((1..=40).contains(&late), "{late}");
-        // It is forgotten, and nothing is waited for longer than that.
+        // The patience decreases with time, and is never above the limit.
         let after = |seconds| reorder.deadline(at(1_000) + Span::from_secs(seconds), hold);
         assert!(after(0) > after(10) && after(10) > after(60), "{:?}", [after(0), after(10), after(60)]);
         reorder.patience = Some((HOLD_MAX, at(1_000)));
@@ -255,14 +258,15 @@ mod tests {
     }
 
     proptest! {
-        /// Everything is passed on once, nothing waits longer than it may, and with enough patience in order.
+        /// Everything is passed on once and waits no longer than allowed, and in order if the wait is long
+        /// enough.
         #[test]
         fn all_once_and_in_time(
             delays in proptest::collection::vec((0u8..2, 0u64..40), 1..300),
             hold in 5u64..60,
         ) {
             let hold = Span::from_millis(hold);
-            // Paths keep order: a datagram is not there before the one that left before it.
+            // Paths keep order: a datagram does not arrive before an earlier one on the same path.
             let (mut last, mut comes) = ([0; 2], Vec::new());
             for (n, (path, delay)) in delays.iter().enumerate() {
                 let time = last[usize::from(*path)].max(n as u64 + delay);
@@ -276,7 +280,7 @@ mod tests {
                 while reorder.deadline(at(*time), hold) < at(*time) {
                     let due = reorder.deadline(at(*time), hold);
                     let longest = reorder.hold(due, hold);
-                    // It is waited longer only if something came too late.
+                    // The wait is longer only after a datagram came too late.
                     prop_assert!(longest == hold || !numbers(&out).is_sorted());
                     reorder.release(due, hold, [0, 1].into_iter(), &mut out);
                     for n in numbers(&out[seen..]) {

@@ -1,18 +1,18 @@
-//! Which path a datagram takes.
+//! Chooses the path of a datagram.
 
 use anabranch_algo::{Span, Time};
 
 use super::path::Path;
 use super::{Leg, Mode};
 
-/// Copies of datagrams have this window at least, packets: whoever wants them has lossy paths, on which
-/// windows shrink. It is that of a connection that begins (RFC 6928).
+/// The smallest window, in packets, for duplicated datagrams. They are used on lossy paths, where windows
+/// shrink. It is the initial window of a connection (RFC 6928).
 const DUPLICATE_WINDOW: u32 = anabranch_algo::control::INITIAL_WINDOW.floor();
-/// A path that is used is left for one that is better by this, and an eighth.
+/// The present path is kept unless another one's delay is lower by this and an eighth.
 const HYSTERESIS: Span = Span::from_millis(1);
 
-/// When a datagram that leaves now would arrive: half of the shortest round trip, and what queues on the way
-/// beyond what the path holds without a queue.
+/// Estimates when a datagram that leaves now would arrive: after half of the shortest round trip, plus the
+/// time for the packets that queue beyond what the path holds without a queue.
 fn arrival(path: &Path) -> Span {
     let (rtt, window) = (path.subflow.rtt(), u64::from(path.subflow.cwnd()));
     let in_flight = u64::from(path.subflow.sent_packets().in_flight());
@@ -21,7 +21,7 @@ fn arrival(path: &Path) -> Span {
     rtt.min().over(2) + rtt.srtt().times(queued).over(window.max(1))
 }
 
-/// What a path costs: the lower, the better.
+/// Returns the cost of a path. The path with the lowest cost is the best.
 fn cost(path: &Path, now: Time, mode: Mode, last: Option<u8>) -> (bool, u8, Span) {
     let delay = match mode {
         Mode::Aggregate => arrival(path),
@@ -33,8 +33,8 @@ fn cost(path: &Path, now: Time, mode: Mode, last: Option<u8>) -> (bool, u8, Span
 }
 
 impl Leg {
-    /// The places of the best path and of the second best for a packet of so many bytes: of those that answer
-    /// and have room. One of the last rank is for when no other answers.
+    /// Returns the indices of the best and the second best path for a packet of this many bytes, among those
+    /// that answer and have room. A path of rank `u8::MAX` is used only if no other answers.
     pub(super) fn choose(&self, now: Time, mode: Mode, bytes: usize) -> (Option<usize>, Option<usize>) {
         let is_better = |path: &&Path| path.is_alive && path.rank < u8::MAX && !path.is_suspect(now);
         let has_better = self.paths.iter().any(|path| is_better(&path));

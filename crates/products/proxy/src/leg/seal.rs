@@ -1,9 +1,9 @@
-//! The packets' protection: ChaCha20-Poly1305 (RFC 8439) with a key for each direction, or none.
+//! The protection of packets: ChaCha20-Poly1305 (RFC 8439) with a key for each direction, or none.
 //!
-//! The keys come from the trunk on which the leg was asked for, by the exporter of TLS (RFC 8446 section 7.5)
-//! and HKDF (RFC 5869). The nonce is the number of the path and that of the packet, so it never comes twice.
-//! This cipher needs no new key after any number of packets that can be sent; what limits it is the number of
-//! forgeries that are tried ([`FORGED_MAX`], RFC 9001 section 6.6).
+//! The keys are derived from the trunk on which the leg was requested, by TLS's exporter (RFC 8446 section
+//! 7.5) and HKDF (RFC 5869). The nonce consists of the path's and the packet's number, so it never repeats.
+//! The cipher needs no new key for any number of packets that can be sent. The number of attempted forgeries
+//! is its limit ([`FORGED_MAX`], RFC 9001 section 6.6).
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ use ring::hkdf::{HKDF_SHA256, Prk};
 use super::packet::{HEADER_BYTES, TAG_BYTES};
 use crate::trunk::Side;
 
-/// Bytes of the secret that both ends have.
+/// The length in bytes of the secret that both ends have.
 pub const SECRET_BYTES: usize = 32;
-/// A leg ends after so many packets that were not sealed by its other end.
+/// The number of forged packets after which a leg ends.
 pub(super) const FORGED_MAX: u64 = 1 << 36;
 
-/// What distinguishes these keys from others of the same secret.
+/// The label that separates these keys from others of the same secret.
 const LABEL: &[u8] = b"anabranch-proxy leg 1";
 
-/// How packets are protected.
+/// The protection of packets.
 pub struct Protection(Option<Box<Keys>>);
 
 struct Keys {
@@ -36,13 +36,13 @@ impl fmt::Debug for Protection {
 }
 
 impl Protection {
-    /// None: for networks that are trusted.
+    /// Returns no protection, for trusted networks.
     #[must_use]
     pub const fn plain() -> Self {
         Self(None)
     }
 
-    /// Keys from a secret, for one association and one side of it.
+    /// Derives the keys for one association and one side from a secret.
     ///
     /// # Panics
     /// Never: HKDF gives a key of this length.
@@ -63,18 +63,19 @@ impl Protection {
         Self(Some(Box::new(Keys { send, receive })))
     }
 
-    /// Seals what stands behind the header of the packet, which begins at `start` and is the last in `out`.
+    /// Encrypts the part of the packet after its header. The packet begins at `start` and is the last in
+    /// `out`.
     pub(super) fn seal(&self, path: u8, number: u64, out: &mut Vec<u8>, start: usize) {
         let Some(keys) = &self.0 else { return };
         let (header, frames) = out[start..].split_at_mut(HEADER_BYTES);
         let sealed = keys.send.seal_in_place_separate_tag(nonce(path, number), Aad::from(&*header), frames);
-        // It fails for packets of gigabytes.
+        // Sealing fails only for packets of gigabytes.
         if let Ok(tag) = sealed {
             out.extend_from_slice(tag.as_ref());
         }
     }
 
-    /// Opens a packet: its frames. `None` if the other end did not seal it.
+    /// Decrypts a packet and returns its frames, or `None` if the other end did not encrypt it.
     pub(super) fn open<'a>(&self, path: u8, number: u64, packet: &'a mut [u8]) -> Option<&'a [u8]> {
         let (header, sealed) = packet.split_at_mut_checked(HEADER_BYTES)?;
         match &self.0 {
@@ -87,7 +88,7 @@ impl Protection {
         }
     }
 
-    /// Bytes behind the frames.
+    /// Returns the number of bytes after the frames.
     pub(super) const fn tag_bytes(&self) -> usize {
         if self.0.is_some() { TAG_BYTES } else { 0 }
     }

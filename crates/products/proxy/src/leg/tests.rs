@@ -1,4 +1,4 @@
-//! Two ends of a leg over simulated links, in virtual time.
+//! Tests with two ends of a leg over simulated links, in virtual time.
 
 use anabranch_algo::{Machine as _, Output, Rate};
 use anabranch_sim::{LinkChange, LinkConfig, LinkId, Net, RouteId, net};
@@ -12,7 +12,7 @@ const SECRET: [u8; SECRET_BYTES] = [7; SECRET_BYTES];
 const OVERHEAD: usize = 28;
 const PAYLOAD: usize = 1_400;
 
-/// A packet on its way.
+/// A packet in the network.
 #[derive(Clone, Debug)]
 struct Wire {
     bytes: Vec<u8>,
@@ -27,21 +27,21 @@ impl anabranch_sim::Packet for Wire {
     fn mark(&mut self) {}
 }
 
-/// A link: Mbit/s, round trip in ms.
+/// A link: its rate in Mbit/s and its round trip in ms.
 type Shape = (u64, u64);
 
 struct World {
     now: Time,
     net: Net<Wire>,
-    /// Up and down, for each path.
+    /// The routes up and down of each path.
     routes: Vec<(RouteId, RouteId)>,
     links: Vec<(LinkId, LinkId)>,
     client: Leg,
     server: Leg,
-    /// What came out at each end: when, flow, number.
+    /// The datagrams that arrived at each end: time, flow and number.
     at_server: Vec<(Time, u32, u64)>,
     at_client: Vec<(Time, u32, u64)>,
-    /// All that was delivered, hashed.
+    /// The hash of all datagrams that were delivered.
     digest: u64,
 }
 
@@ -80,7 +80,7 @@ impl World {
         for (i, (mbit, rtt)) in shapes.iter().enumerate() {
             let rate = Rate::from_bits(mbit * 1_000_000);
             let config = LinkConfig {
-                // What the path holds, once more.
+                // The queue holds as much as the path itself.
                 queue_bytes: rate.bytes_in(Span::from_millis(*rtt)).max(30_000),
                 loss,
                 ..LinkConfig::new(rate, Span::from_micros(rtt * 500))
@@ -95,7 +95,7 @@ impl World {
         Self { now: Time::ZERO, net, routes, links, client, server, at_server, at_client, digest: 0 }
     }
 
-    /// Sends what there is, and takes what happened.
+    /// Sends all packets that are due, and takes the events.
     fn pump(&mut self) {
         let mut out = Vec::new();
         while let Some(sent) = self.client.poll_transmit(self.now, &mut out) {
@@ -125,7 +125,7 @@ impl World {
         take(&mut self.client, &mut self.at_client);
     }
 
-    /// Runs until then; `work` is called before each step, and says when it wants to be called at the latest.
+    /// Runs until `until`. Calls `work` before each step; it returns the latest time of its next call.
     fn run(&mut self, until: Time, mut work: impl FnMut(&mut Self) -> Time) {
         let mut steps = 0_u64;
         loop {
@@ -152,8 +152,8 @@ impl World {
         }
     }
 
-    /// Fills the client's queue all the time; returns the payload that came in the last `seconds`, in bytes,
-    /// and what the links carried in them.
+    /// Keeps the client's queue full. Returns the bytes of payload that arrived in the last `seconds`, and
+    /// the bytes that the links carried in that time.
     fn fill(&mut self, mode: Mode, seconds: u64, warm: u64) -> (u64, u64) {
         assert!(self.client.open(1, mode));
         let mut number = 0;
@@ -180,7 +180,7 @@ fn ms(millis: u64) -> Time {
     Time::ZERO + Span::from_millis(millis)
 }
 
-/// The paths answer after this.
+/// Makes a world and runs it until all paths answer.
 fn warmed(seed: u64, shapes: &[Shape], loss: f64) -> World {
     let mut world = World::new(seed, shapes, loss);
     world.run(ms(500), |_| Time::NEVER);
@@ -188,7 +188,8 @@ fn warmed(seed: u64, shapes: &[Shape], loss: f64) -> World {
     world
 }
 
-/// What two links carry together, and that order is restored: (shapes, least part of their rate).
+/// Two links are filled together and order is restored. Each case has the links and the least part of their
+/// rate.
 #[test]
 fn aggregate_fills_two_links_and_keeps_the_order() {
     for (shapes, least) in [([(100, 25), (100, 25)], 0.97), ([(300, 10), (80, 30)], 0.95)] {
@@ -196,7 +197,7 @@ fn aggregate_fills_two_links_and_keeps_the_order() {
         let (payload, carried) = world.fill(Mode::Aggregate, 8, 2);
         let all = shapes.iter().map(|(mbit, _)| mbit * 1_000_000 / 8).sum::<u64>() as f64 * 8.0;
         let (part, goodput) = (carried as f64 / all, payload as f64 / all);
-        // What the same datagrams without a leg would be: 28 bytes of headers each.
+        // Without a leg, these datagrams would have 28 bytes of headers each.
         let direct = goodput * (PAYLOAD + OVERHEAD) as f64 / PAYLOAD as f64;
         let late = world.server.counters().late;
         println!(
@@ -215,9 +216,9 @@ fn best_takes_one_path_while_that_has_room() {
     let mut world = warmed(2, &[(50, 10), (50, 80)], 0.0);
     assert!(world.client.open(1, Mode::Best));
     let (mut next, mut number, mut at_first) = (ms(500), 0, None);
-    // 10 Mbit/s: the first link has room.
+    // At 10 Mbit/s, the first link has room.
     world.run(ms(3_500), |world| {
-        // The window of the first one has to grow.
+        // The window of the first link has to grow before.
         if world.now >= ms(1_500) && at_first.is_none() {
             at_first = Some((world.client.health(), world.at_server.len()));
         }
@@ -255,7 +256,7 @@ fn duplicates_are_dropped_and_survive_loss() {
     came.dedup();
     assert_eq!(came.len(), all, "none comes twice");
     println!("{all} of 2000 with 5 % loss on both, {} copies dropped", world.server.counters().copies);
-    // Both lose one in 400.
+    // Both links lose the same datagram one time in 400.
     assert!(all >= 1_980, "{all}");
     assert!(world.server.counters().copies > 1_700);
 }
@@ -300,7 +301,7 @@ fn dead_paths_are_said_in_time() {
     world.net.handle(world.now, net::Input::Change { link: up, change: LinkChange::Up(false) });
     let start = world.now;
     world.run(ms(3_000), |world| {
-        // A trunk moves bytes; on the leg is nothing.
+        // A trunk moves bytes while the leg has none.
         world.client.note_traffic(world.now);
         if dead_at.is_none() && !world.client.health()[1].is_alive {
             dead_at = Some(world.now);
@@ -334,7 +335,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(digests[0], digests[2]);
 }
 
-/// One packet of the client's end that asks something.
+/// Returns one packet of the client's end that asks for an answer.
 fn probe(client: &mut Leg, now: Time) -> Vec<u8> {
     let mut out = Vec::new();
     client.note_traffic(now);
@@ -358,7 +359,7 @@ fn wrong_keys_replays_and_damage_are_refused() {
     assert!(server.health().is_empty(), "nothing was learned");
     assert_eq!(server.receive(Time::ZERO, address(0), &mut packet.clone()), Ok(()));
     assert_eq!(server.receive(Time::ZERO, address(0), &mut packet.clone()), Err(Refused::Replayed));
-    // Its own packets do not come back as the other side's.
+    // A leg does not accept its own packets.
     let mut out = Vec::new();
     server.poll_transmit(Time::ZERO, &mut out).expect("an answer");
     assert!(server.receive(Time::ZERO, address(0), &mut out).is_err());
@@ -379,7 +380,7 @@ fn an_address_that_is_not_proven_gets_three_times_what_it_sent() {
         if step % 10 == 0 {
             let mut packet = probe(&mut client, now);
             sent += packet.len();
-            // Somebody repeats it from elsewhere, before it comes itself.
+            // Another host repeats the packet from its address before the client's own packet arrives.
             server.receive(now, address(200), &mut packet).unwrap();
         }
         while let Some(transmit) = server.poll_transmit(now, &mut out) {
@@ -434,7 +435,7 @@ fn a_flow_that_was_forgotten_goes_on() {
         let soon = world.now + Span::from_millis(200);
         world.run(soon, |_| Time::NEVER);
         assert_eq!(world.at_server.len(), 3_000 * round);
-        // The server has not heard of it for minutes, or the client has begun anew.
+        // The server has forgotten the flow, or the client has started it anew.
         world.server.forget(1);
         if round == 2 {
             world.client.forget(1);
@@ -451,7 +452,7 @@ fn what_no_packet_holds_and_what_nobody_asked_for_is_counted() {
     client.send(Time::ZERO, 5, &peer(), payload(0, 1_500));
     let counters = client.counters();
     assert_eq!((counters.strays, counters.too_long), (1, 1));
-    // What was never sent cannot have come.
+    // An acknowledgement of a packet that was never sent is counted.
     client.add_path(Time::ZERO, server_address());
     let mut packet = Vec::new();
     packet::Header { path: 0, association: 9, number: 0 }.encode(&mut packet);
@@ -464,7 +465,7 @@ fn what_no_packet_holds_and_what_nobody_asked_for_is_counted() {
     assert!(!client.open(9_999_999, Mode::Best));
 }
 
-/// An address that has not proven itself has got all that it may: nobody turns in a circle for that.
+/// An unproven address has used up its allowance, and the server does not busy-loop over it.
 #[test]
 fn what_may_not_be_sent_is_not_tried_without_end() {
     let (_, mut server) = pair(false, &Settings::default());
@@ -485,7 +486,7 @@ fn what_may_not_be_sent_is_not_tried_without_end() {
 
 const PEERS: [&str; 3] = ["192.0.2.1:1", "[2001:db8::1]:2", "a.example:3"];
 
-/// Kind, a number, bytes, ranges.
+/// The parts of a frame: kind, number, bytes and ranges.
 type Part = (u8, u32, Vec<u8>, Vec<(u16, u16)>);
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
@@ -521,13 +522,13 @@ proptest! {
         written.iter().for_each(|frame| frame.encode(&mut out));
         let read: Result<Vec<_>, _> = Frames::new(&out).collect();
         prop_assert_eq!(read, Ok(written));
-        // What is cut is malformed, or ends between two frames.
+        // A truncated packet is malformed or ends between two frames.
         for len in 0..out.len() {
             let _ = Frames::new(&out[..len]).collect::<Result<Vec<_>, _>>();
         }
     }
 
-    /// Whatever comes, whenever: nothing is sent beyond what it may, and no timer turns in a circle.
+    /// For any packets at any time, no more is sent than allowed and no timer busy-loops.
     #[test]
     fn any_packets_at_any_time(
         packets in proptest::collection::vec(

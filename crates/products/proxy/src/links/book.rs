@@ -1,4 +1,4 @@
-//! The caps in the world: interfaces' counters, the date, and the file that outlives the client.
+//! Keeps the caps in the world: reads the interfaces' counters and the date, and keeps the counts in a file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,28 +17,28 @@ use crate::event::{Event, Reports};
 use crate::links::Via;
 use crate::links::caps::{Account, Caps, Change, Counter, Usage};
 
-/// The counters are looked at so often, and written so often if they have changed.
+/// The time between two readings of the counters, and between two writes of changed counts.
 const LOOK_EVERY: Span = Span::from_millis(100);
 const WRITE_EVERY: Span = Span::from_secs(5);
-/// In the state directory.
+/// The names of the files in the state directory.
 const FILE: &str = "proxy-links.toml";
 const LOCK: &str = "proxy-links.lock";
-/// The longest file that is read, bytes.
+/// The most bytes of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why caps cannot be kept.
+/// The reason why caps cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum CapsError {
-    /// There is nowhere to write down what was carried.
+    /// There is no directory for the counts.
     #[error("a cap wants a directory to keep its count in: say `state-dir`")]
     NoDirectory,
-    /// Without this privilege no link can be taken away.
+    /// The privilege to take a link away is missing.
     #[error("a cap is kept by taking the link away, which needs CAP_NET_ADMIN: run as root, or leave it out")]
     NotAllowed,
-    /// Another client does.
+    /// Another client keeps the caps.
     #[error("another client keeps the caps of links in {0}")]
     InUse(PathBuf),
-    /// The file cannot be read or written, or is none.
+    /// The file cannot be read or written, or is malformed.
     #[error("the count of what links carried, {0}: {1}")]
     File(PathBuf, String),
 }
@@ -55,19 +55,20 @@ struct Document {
 pub(crate) struct Book {
     caps: Caps,
     dir: PrivateDir,
-    /// Which start of the host and network namespace the counters are of.
+    /// Identifies the boot of the host and the network namespace of the counters.
     origin: String,
     looked_at: Option<Time>,
     written: BTreeMap<String, Account>,
     written_at: Time,
-    /// Whether it was said that the file cannot be written.
+    /// Whether the notice that the file cannot be written has been given.
     is_told: bool,
-    /// The kernel lets it go when the process ends, however it ends.
+    /// The lock on the file. The kernel releases it whenever the process ends.
     _held: Flock<File>,
 }
 
 impl Book {
-    /// Opens the book of these links. `None`: no link has a cap. Spent links are known at once.
+    /// Opens the book of these links and counts once, so that spent links are known at once. Returns `None`
+    /// if no link has a cap.
     pub(crate) fn open(links: &[Via], dir: Option<&Path>) -> Result<Option<Self>, CapsError> {
         if links.iter().all(|link| link.cap.is_none()) {
             return Ok(None);
@@ -95,7 +96,7 @@ impl Book {
             _held: held,
         };
         book.look(Time::ZERO);
-        // Better now than after the first byte.
+        // A failure to write is better known now than after the first byte.
         book.write().map_err(failed)?;
         Ok(Some(book))
     }
@@ -104,7 +105,7 @@ impl Book {
         self.caps.usage()
     }
 
-    /// Counts if it is time; what has changed.
+    /// Counts if it is time, and returns the links that have changed.
     pub(crate) fn step(&mut self, now: Time, reports: &Reports) -> Vec<Change> {
         if self.looked_at.is_some_and(|at| now.since(at) < LOOK_EVERY) {
             return Vec::new();

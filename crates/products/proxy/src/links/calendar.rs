@@ -1,11 +1,11 @@
-//! Where the periods of caps begin and end, in Coordinated Universal Time. Numbers in, numbers out.
+//! Computes when the periods of caps begin and end, in Coordinated Universal Time, without a clock.
 
 use crate::links::Period;
 
 const DAY: i64 = 86_400;
 
 impl Period {
-    /// When the period began that has this moment in it. Both are seconds since 1970-01-01.
+    /// Returns the beginning of the period that contains `unix_s`. Both are seconds since 1970-01-01.
     pub(crate) const fn begin(self, unix_s: i64) -> i64 {
         let days = unix_s.div_euclid(DAY);
         match self {
@@ -19,36 +19,36 @@ impl Period {
         }
     }
 
-    /// When the next one begins.
+    /// Returns the beginning of the next period, in seconds since 1970-01-01.
     pub(crate) const fn end(self, unix_s: i64) -> i64 {
         let begin = self.begin(unix_s);
         match self {
             Self::Day => begin + DAY,
             Self::Week => begin + 7 * DAY,
-            // No month has more than 31 days, and the 32nd day is in the next one.
+            // No month has more than 31 days, so this day is in the next month.
             Self::Month => self.begin(begin + 31 * DAY),
         }
     }
 }
 
-/// Days before this year since 0000-03-01, counted from March on so that a leap day is the last of its year
-/// (as in `days_from_civil` of C++'s `<chrono>`).
+/// Returns the days before this year since 0000-03-01. Years are counted from March on, so that a leap day is
+/// the last of its year (as in `days_from_civil` of C++'s `<chrono>`).
 const fn days_before(year: i64) -> i64 {
     year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400)
 }
 
-/// Days between 0000-03-01 and 1970-01-01.
+/// The days between 0000-03-01 and 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// The day of 1970-01-01 and so on on which this month begins; March is 0.
+/// Returns the first day of this month, in days since 1970-01-01. March is month 0.
 const fn first_of(year: i64, month: i64) -> i64 {
     days_before(year) + (153 * month + 2) / 5 - EPOCH
 }
 
-/// The year that begins in March, and the month from there.
+/// Returns the year that begins in March, and the month in it, for a day since 1970-01-01.
 const fn year_and_month(days: i64) -> (i64, i64) {
     let days = days + EPOCH;
-    // At most one too high or low.
+    // This is at most one too high or too low.
     let mut year = days * 400 / 146_097;
     while days_before(year) > days {
         year -= 1;
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn known_dates() {
-        // 2026-11-24 10:20:00, a Tuesday.
+        // The time is 2026-11-24 10:20:00, a Tuesday.
         let now = 1_795_515_600;
         assert_eq!(Period::Day.begin(now), 1_795_478_400);
         assert_eq!(Period::Day.end(now), 1_795_564_800);
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(Period::Week.end(now), 1_795_996_800);
         assert_eq!(Period::Month.begin(now), 1_793_491_200, "2026-11-01");
         assert_eq!(Period::Month.end(now), 1_796_083_200, "2026-12-01");
-        // 2028-02-29 12:00.
+        // The time is 2028-02-29 12:00.
         assert_eq!(Period::Month.begin(1_835_438_400), 1_832_976_000, "2028-02-01");
         assert_eq!(Period::Month.end(1_835_438_400), 1_835_481_600, "2028-03-01");
         assert_eq!(Period::Month.begin(0), 0);

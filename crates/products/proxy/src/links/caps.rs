@@ -1,12 +1,12 @@
-//! The caps of links: what each has carried in its period, and whether it may carry more. Numbers in, numbers
-//! out.
+//! The caps of links: counts the bytes that each has carried in its period, and decides whether it may carry
+//! more. It reads no clock and no file.
 //!
-//! What is counted is the interface's own counter (`IFLA_STATS64`), both directions, with headers and with
-//! whatever other programs carry: a contract for so many bytes counts the same. The counter goes on while no
-//! client runs, so the next one learns what was missed.
+//! The count is the interface's own counter (`IFLA_STATS64`) in both directions, with headers and with the
+//! traffic of other programs, because a contract counts all of them. The counter continues while no client
+//! runs, so the next client learns the missed bytes.
 //!
-//! A link is spent as soon as what it carried in the last second would bring it over its cap: so much may
-//! come after it is taken away.
+//! A link is spent as soon as the bytes of the last second, carried once more, would exceed its cap: that
+//! much may still arrive while the link is taken away.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,68 +15,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::links::{Cap, Via};
 
-/// A link is taken away before its cap by what it carried in so long.
+/// The time whose bytes are kept as the margin before the cap.
 const MARGIN: Span = Span::from_secs(1);
 
-/// What a link with a cap has carried.
+/// The bytes that a link with a cap has carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The interface.
+    /// The name of the interface.
     pub link: String,
-    /// Bytes in this period, both directions.
+    /// The bytes in this period, both directions together.
     pub bytes: u64,
-    /// What it may carry.
+    /// The cap of the link.
     pub cap: Cap,
-    /// When the next period begins, seconds since 1970-01-01.
+    /// When the next period begins, in seconds since 1970-01-01.
     pub period_ends_s: i64,
-    /// Whether it is not used until then.
+    /// Whether the link is unused until then.
     pub is_spent: bool,
 }
 
-/// An interface's counter.
+/// The counter of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Counter {
-    /// Bytes, both directions.
+    /// The bytes of both directions.
     pub(crate) bytes: u64,
-    /// Which counter it is: with another one of the interface, since a new start of the host, it began at 0.
+    /// Identifies the counter. Another one, after a restart of the host or of the interface, began at 0.
     pub(crate) of: String,
 }
 
-/// What is kept of a link.
+/// The stored count of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Account {
-    /// When the period began, seconds since 1970-01-01.
+    /// When the period began, in seconds since 1970-01-01.
     pub(crate) period_began: i64,
-    /// Bytes since then.
+    /// The bytes since then.
     pub(crate) bytes: u64,
-    /// The counter as it was seen last.
+    /// The counter when it was last read.
     pub(crate) counter: Option<Counter>,
-    /// The cap at which it was spent in this period, bytes: with a higher one it may carry more.
+    /// The cap in bytes at which the link was spent in this period. With a higher cap it may carry more.
     pub(crate) spent_at: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Capped {
-    /// Its place among all links.
+    /// The link's index among all links.
     place: usize,
     name: String,
     cap: Cap,
     account: Account,
-    /// Whether it was looked at since the client began.
+    /// Whether the link was counted since the client began.
     is_seen: bool,
-    /// What was counted when.
+    /// The bytes of recent readings, with their times.
     recent: VecDeque<(Time, u64)>,
     is_spent: bool,
 }
 
-/// What has changed for a link, by its place.
+/// A change of a link, with the link's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It may carry no more in this period.
+    /// The link may carry no more in this period.
     Spent(usize),
-    /// A new period has begun: it may again.
+    /// A new period has begun, so the link may carry data again.
     Renewed(usize),
 }
 
@@ -86,12 +86,12 @@ const NEW: Account = Account { period_began: i64::MIN, bytes: 0, counter: None, 
 #[derive(Debug)]
 pub(crate) struct Caps {
     capped: Vec<Capped>,
-    /// Accounts of links that are not named now: they may be again.
+    /// The accounts of links that are not named now, kept because they may be named again.
     others: BTreeMap<String, Account>,
 }
 
 impl Caps {
-    /// The caps of these links, with what is known of them.
+    /// Creates the caps of these links with their stored accounts.
     pub(crate) fn new(links: &[Via], mut known: BTreeMap<String, Account>) -> Self {
         let capped = links.iter().enumerate().filter_map(|(place, link)| {
             let cap = link.cap?;
@@ -104,13 +104,13 @@ impl Caps {
         Self { capped: capped.collect(), others: known }
     }
 
-    /// What is to be kept.
+    /// Returns the accounts to store.
     pub(crate) fn accounts(&self) -> BTreeMap<String, Account> {
         let own = self.capped.iter().map(|link| (link.name.clone(), link.account.clone()));
         self.others.clone().into_iter().chain(own).collect()
     }
 
-    /// What each has carried.
+    /// Returns the usage of each link with a cap.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         let of = |link: &Capped| Usage {
             link: link.name.clone(),
@@ -122,8 +122,9 @@ impl Caps {
         self.capped.iter().map(of).collect()
     }
 
-    /// Takes the interfaces' counters; `unix_s` is the date, seconds since 1970-01-01. One that is not there
-    /// has none.
+    /// Counts the bytes of all links since the last call, and returns the links that have changed. `counter`
+    /// returns the counter of an interface, or `None` if the interface does not exist. `unix_s` is the date
+    /// in seconds since 1970-01-01.
     pub(crate) fn count(
         &mut self,
         now: Time,
@@ -147,7 +148,8 @@ impl Caps {
 impl Capped {
     fn count(&mut self, now: Time, unix_s: i64, counter: Option<Counter>) {
         let (account, began) = (&mut self.account, self.cap.period.begin(unix_s));
-        // A clock that is set back begins no period: the bytes would be forgotten when it is set again.
+        // A clock that is set back begins no new period: the bytes would be forgotten when it is set right
+        // again.
         let is_new = began > account.period_began;
         let is_first = !std::mem::replace(&mut self.is_seen, true);
         if is_new {
@@ -156,7 +158,7 @@ impl Capped {
         }
         if let Some(counter) = counter {
             let more = match &account.counter {
-                // Nobody knows how much of it was in the period that ended.
+                // It is unknown how many of these bytes belong to the period that ended.
                 _ if is_new && is_first => 0,
                 Some(old) if old.of == counter.of && old.bytes <= counter.bytes => counter.bytes - old.bytes,
                 Some(_) => counter.bytes,
@@ -164,7 +166,7 @@ impl Capped {
             };
             account.counter = Some(counter);
             account.bytes = account.bytes.saturating_add(more);
-            // What others carried before is no sign of what comes now.
+            // Bytes from before the client's start say nothing about the present rate.
             if !is_first {
                 self.recent.push_back((now, more));
             }
@@ -182,7 +184,7 @@ impl Capped {
 mod tests {
     use super::*;
 
-    /// 2026-11-24 10:20:00, and the first of the next month.
+    /// The time 2026-11-24 10:20:00, and the first of the next month.
     const NOW: i64 = 1_795_515_600;
     const DECEMBER: i64 = 1_796_083_200;
 
@@ -221,11 +223,11 @@ mod tests {
         let mut before = caps(BTreeMap::new());
         before.count(at(0), NOW, shows(0));
         before.count(at(100), NOW, shows(2_000_000));
-        // Killed; the interface carried two megabytes more before the next one began.
+        // The client was killed, and the interface carried two more megabytes before the next client began.
         let mut next = caps(before.accounts());
         assert_eq!(next.count(at(0), NOW + 60, shows(4_000_000)), []);
         assert_eq!(next.usage()[0].bytes, 4_000_000);
-        // The host was started again: the counter began at 0.
+        // The host was restarted, so the counter began at 0.
         let mut next = caps(next.accounts());
         let rebooted = |bytes| move |_: &str| Some(Counter { bytes, of: "boot 2".into() });
         assert_eq!(next.count(at(0), NOW + 90, rebooted(500_000)), []);
@@ -233,11 +235,11 @@ mod tests {
         assert_eq!(next.count(at(1), NOW + 90, rebooted(6_100_000)), [Change::Spent(1)]);
         let mut next = caps(next.accounts());
         assert_eq!(next.count(at(0), NOW + 99, rebooted(6_100_000)), [Change::Spent(1)], "it stays so");
-        // With a higher cap it may carry more.
+        // With a higher cap, the link may carry more.
         let higher = "wwan0:cap=20MB/month".parse().unwrap();
         let mut more = Caps::new(&["wlan0".parse().unwrap(), higher], next.accounts());
         assert_eq!(more.count(at(0), NOW + 99, rebooted(6_100_000)), []);
-        // It did not run as the month ended: nobody knows what was in which.
+        // No client ran when the month ended, so it is unknown which bytes belong to which month.
         let mut next = caps(next.accounts());
         assert_eq!(next.count(at(0), DECEMBER + 1, rebooted(9_000_000)), []);
         assert_eq!(next.usage()[0].bytes, 0);
@@ -248,11 +250,11 @@ mod tests {
         let mut caps = caps(BTreeMap::new());
         caps.count(at(0), NOW, shows(0));
         caps.count(at(100), NOW, shows(5_000_000));
-        // A host without a battery begins in 1970, until it is told the date.
+        // A host without a clock battery starts in 1970 until it learns the date.
         caps.count(at(200), 0, shows(5_100_000));
         caps.count(at(300), NOW, shows(5_200_000));
         assert_eq!(caps.usage()[0].bytes, 5_200_000);
-        // An interface that is gone for a while.
+        // The interface is gone for a while.
         caps.count(at(400), NOW, |_| None);
         caps.count(at(500), NOW, |_| Some(Counter { bytes: 50, of: "index 9".into() }));
         assert_eq!(caps.usage()[0].bytes, 5_200_050);

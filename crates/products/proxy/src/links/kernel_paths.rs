@@ -1,4 +1,4 @@
-//! What the kernel's MPTCP is told of the links, for the life of the client.
+//! Gives the kernel's MPTCP an endpoint for each link while the client lives.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,8 +13,8 @@ use socket2::SockRef;
 use crate::event::{Event, Reports};
 use crate::links::Via;
 
-/// Tells the kernel: each link is an MPTCP endpoint until the result is dropped. Blocks for some
-/// milliseconds. `None` if it is not allowed, or not possible: a notice says why, and what to do.
+/// Makes each link an MPTCP endpoint until the result is dropped. Blocks for some milliseconds. Returns
+/// `None` if that is not allowed or not possible; a notice then gives the reason and the remedy.
 pub(crate) fn begin(
     links: &[Via],
     backup: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) fn begin(
     reports: &Reports,
 ) -> Option<Session> {
     if links.is_empty() {
-        // A client that was killed may have had some.
+        // A client that was killed may have left endpoints.
         let _ = Session::clean_up(Path::new(PROGRAM_STATE_DIR));
         if let Some(note) = only_one() {
             reports.put(Event::Notice(note));
@@ -38,7 +38,7 @@ pub(crate) fn begin(
             notes.for_each(|note| reports.put(Event::Notice(note)));
             Some(session)
         }
-        // An administrator has told it already.
+        // An administrator has set the endpoints already.
         Err(_) if uplinks::covers(&names, Path::new(STATE_DIR)) => None,
         Err(e) => {
             reports.put(Event::Notice(refusal(links, &e)));
@@ -47,12 +47,12 @@ pub(crate) fn begin(
     }
 }
 
-/// What the kernel has been told of; nothing if it does not say.
+/// Returns the kernel's endpoints, or none if they cannot be read.
 fn endpoints() -> Vec<Endpoint> {
     PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default()
 }
 
-/// What is said where no link is named, and the kernel has been told of none, though there are several.
+/// Returns a notice if no link is named, the kernel has no endpoint, and there are several interfaces.
 fn only_one() -> Option<String> {
     let leads_out = |interface: &Interface| {
         interface.up && !interface.loopback && !interface.addresses.iter().all(|ip| is_link_local(*ip))
@@ -68,7 +68,7 @@ fn only_one() -> Option<String> {
     })
 }
 
-/// What is said of endpoints that somebody else has told the kernel of: connections use those too.
+/// Returns notices about endpoints that another program has set. Connections use those too.
 fn foreign_endpoints(names: &[String]) -> Vec<String> {
     let Ok(netlink) = Netlink::open() else { return Vec::new() };
     let own: Vec<u32> = names.iter().filter_map(|name| netlink.index(name).ok()).collect();
@@ -86,7 +86,7 @@ fn foreign_endpoints(names: &[String]) -> Vec<String> {
     endpoints().iter().filter(is_foreign).map(says).collect()
 }
 
-/// The ways of a connection: its subflows, or the only one of plain TCP.
+/// Returns the subflows of a connection. A plain TCP connection counts as one subflow.
 pub(crate) fn subflows_of(connection: &OwnedFd) -> Option<Vec<SubflowInfo>> {
     if let Some((_, subflows)) = mptcp_socket_info(connection.as_fd()).ok()? {
         return Some(subflows);
@@ -99,7 +99,7 @@ pub(crate) fn subflows_of(connection: &OwnedFd) -> Option<Vec<SubflowInfo>> {
     Some(vec![SubflowInfo { local, remote, tcp }])
 }
 
-/// Whether the kernel has no endpoint for a link, since it could not be used.
+/// Returns for each link whether the kernel has no endpoint for it, because it could not be used.
 pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
     let (endpoints, netlink) = (endpoints(), Netlink::open());
     let is_known = |link: &Via| {
@@ -109,7 +109,7 @@ pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
     links.iter().map(|link| !is_known(link)).collect()
 }
 
-/// The links of which the kernel uses an address that they have lost, while they have another.
+/// Returns the links with an endpoint for an address that they have lost, while they have another address.
 pub(crate) fn moved(before: &[Vec<IpAddr>], now: &[Vec<IpAddr>]) -> Vec<usize> {
     let used = endpoints();
     let is_lost = |ip: &IpAddr, now: &[IpAddr]| !now.contains(ip) && used.iter().any(|of| of.ip == *ip);

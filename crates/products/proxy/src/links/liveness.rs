@@ -1,61 +1,62 @@
-//! Which links are dead. A decision: what each link moved goes in, whom to probe and whom to close comes out.
+//! Decides which links are dead. The input is what each link has moved; the output are the links to probe and
+//! to close.
 //!
-//! A link that moves bytes lives. One that should and does not, for [`SILENCE`] or four round trips, is
-//! probed; so is one that has been quiet while others are busy. It is closed if the probe has no answer,
-//! still nothing has come, and another link is known to live: the last one is never closed. A closed link is
-//! probed until it answers.
+//! A link that moves bytes is alive. If a link should move bytes and does not for [`SILENCE`] or four round
+//! trips, it is probed. A link that has been quiet while others are busy is probed too. It is closed if the
+//! probe has no answer, still no bytes have come, and another link is known to be alive; the last link is
+//! never closed. A closed link is probed until it answers.
 //!
-//! Every moment until it is closed counts twice: the kernel then sends again all that a connection has not
-//! had acknowledged as a whole, also what the other links brought meanwhile.
+//! Delay before closing is costly: the kernel later sends again all that a connection has not had
+//! acknowledged as a whole, including the bytes that other links delivered in the meantime.
 
 use anabranch_algo::{Span, Time};
 
-/// Silence that raises a suspicion, at least.
+/// The shortest silence that makes a link suspect.
 const SILENCE: Span = Span::from_millis(100);
-/// Round trips of silence that raise one.
+/// The number of round trips of silence that makes a link suspect.
 const SILENCE_RTTS: u64 = 4;
-/// An answer to a probe ends a suspicion for so long, or for as many round trips. While a link is suspected
-/// the others are probed too, except those that have shown life within this time.
+/// The time during which an answered probe clears a link of suspicion, unless four round trips are longer.
+/// While a link is suspect, the others are probed too, unless they have shown life within this time.
 const ANSWER_AGE: Span = Span::from_millis(250);
-/// More bytes than this in a step are a flow, whose end is suspicious: 40 kB a second.
+/// More bytes than this in one step are a flow, whose end is suspicious: 40 kB per second.
 const FLOW_BYTES: u64 = 2_048;
-/// An end of a flow is suspicious for so long only: it may be over.
+/// The time after which the end of a flow is no longer suspicious, because the flow may be over.
 const FLOW_AGE: Span = Span::from_secs(2);
-/// A quiet link is probed so often while others are busy.
+/// The time between two probes of a quiet link while others are busy.
 const QUIET: Span = Span::from_secs(2);
-/// A dead one is probed so often.
+/// The time between two probes of a dead link.
 const DEAD_PAUSE: Span = Span::from_millis(400);
-/// A sign of life counts for so long when another link is to be closed.
+/// The time for which a sign of life counts when another link is to be closed.
 const PROOF_AGE: Span = Span::from_millis(1_500);
 
-/// What is under way and has moved nothing for so long is sent again at ever longer intervals: new subflows
-/// are better.
+/// The time without progress after which the kernel retransmits at ever longer intervals, so that new
+/// subflows are faster.
 const STUCK_AFTER: Span = Span::from_secs(1);
 
-/// What a link's subflows say, of all trunks together.
+/// The state of a link's subflows, for all trunks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Bytes received and bytes of ours acknowledged, since the client began.
+    /// The bytes received, and the sent bytes that were acknowledged, since the client began.
     pub(crate) moved_bytes: u64,
-    /// Something of ours is not acknowledged.
+    /// Whether sent bytes are not acknowledged yet.
     pub(crate) is_waiting: bool,
-    /// The longest smoothed round-trip time of those that moved something last.
+    /// The longest smoothed round-trip time of the subflows that last moved bytes.
     pub(crate) rtt: Span,
-    /// The interface is there and up.
+    /// Whether the interface exists and is up.
     pub(crate) is_up: bool,
 }
 
-/// What is to be done.
+/// An action that the caller is to carry out, with the link's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Ask the server over this link whether it is there.
+    /// Probe the server over this link.
     Probe(usize),
-    /// Take this link away: it is dead.
+    /// Take this dead link away.
     Close(usize),
-    /// It answers again.
+    /// Use this link again, because it answers.
     Open(usize),
-    /// It answers again, and was not taken away, for there was no other: TCP would wait for as long again as
-    /// it was silent (RFC 6298) before it tries again.
+    /// Renew this link's subflows. It answers again but was not taken away, because there was no other link.
+    /// TCP would wait as long again as the silence lasted before its next retransmission (RFC 6298).
     Renew(usize),
 }
 
@@ -64,21 +65,21 @@ struct State {
     is_dead: bool,
     is_forbidden: bool,
     is_probed: bool,
-    /// What comes of the probe that is under way says nothing.
+    /// Whether the result of the probe that is under way must be ignored.
     ignores_probe: bool,
     sample: Sample,
-    /// When it last moved bytes, and when it last moved many.
+    /// When the link last moved bytes, and when it last moved many.
     progress: Option<Time>,
     flow: Option<Time>,
-    /// When something showed that it lives.
+    /// When the link last showed that it is alive.
     alive: Option<Time>,
-    /// When the last probe began; when one was answered, and when one failed.
+    /// When the last probe began, when one was last answered, and when the last one failed.
     probed: Option<Time>,
     answered: Option<Time>,
     failed: Option<Time>,
 }
 
-/// The links, by their place in a list.
+/// The states of the links, by their index in a list.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     links: Vec<State>,
@@ -89,7 +90,7 @@ fn within(now: Time, then: Option<Time>, span: Span) -> bool {
 }
 
 impl Liveness {
-    /// `is_dead`: the links that the kernel could not be told of.
+    /// Creates the states. `is_dead` marks the links that the kernel has no endpoint for.
     pub(crate) fn new(is_dead: &[bool]) -> Self {
         Self { links: is_dead.iter().map(|dead| State { is_dead: *dead, ..State::default() }).collect() }
     }
@@ -99,13 +100,14 @@ impl Liveness {
         self.links[link].is_dead
     }
 
-    /// Whether the last probe of each link had no answer, and nothing has come over it since. The last link
-    /// is not dead then, for it is never closed.
+    /// Returns for each link whether its last probe had no answer and no bytes have come over it since. The
+    /// last link is not dead then, because it is never closed.
     pub(crate) fn unanswered(&self) -> Vec<bool> {
         self.links.iter().map(|link| link.failed.is_some()).collect()
     }
 
-    /// Whether the link must not be used at all. If it may be again, it counts as dead until it answers.
+    /// Sets whether the link must not be used at all. A link that may be used again counts as dead until it
+    /// answers.
     pub(crate) fn forbid(&mut self, link: usize, is_forbidden: bool) {
         let link = &mut self.links[link];
         link.is_forbidden = is_forbidden;
@@ -114,29 +116,29 @@ impl Liveness {
         }
     }
 
-    /// The link's address is gone: it counts as dead until it answers with another. `false` if it did so
-    /// already.
+    /// Notes that the link's address is gone: the link counts as dead until it answers with another address.
+    /// Returns `false` if it was dead already.
     pub(crate) fn lose(&mut self, link: usize) -> bool {
         let link = &mut self.links[link];
-        // It is asked at once; an answer that is under way is one to the old address.
+        // The link is probed at once. The answer to a probe that is under way would be for the old address.
         (link.flow, link.probed) = (None, None);
         link.ignores_probe = link.is_probed;
         !std::mem::replace(&mut link.is_dead, true)
     }
 
-    /// The link that was to be opened could not be: it is asked again after a while.
+    /// Notes that the link could not be opened, so that it is probed again after a while.
     pub(crate) fn not_opened(&mut self, link: usize) {
         self.links[link].is_dead = true;
     }
 
-    /// A step of time, with what each link says now.
+    /// Takes the present sample of each link, and returns the actions that follow.
     pub(crate) fn step(&mut self, now: Time, samples: &[Sample]) -> Vec<Action> {
         let mut actions = Vec::new();
         for (n, (link, sample)) in self.links.iter_mut().zip(samples).enumerate() {
-            // Of a trunk that is gone nothing is counted any more.
+            // The count can decrease, because a trunk that is gone is not counted any more.
             let moved = sample.moved_bytes.saturating_sub(link.sample.moved_bytes);
             if moved > 0 {
-                // These may be the first bytes of a new trunk, which help the others nothing.
+                // These may be the first bytes of a new trunk, which do not help the other trunks.
                 if link.ends_silence(now) && sample.is_waiting && !link.is_dead && !link.is_forbidden {
                     actions.push(Action::Renew(n));
                 }
@@ -167,7 +169,7 @@ impl Liveness {
         for (n, link) in self.links.iter_mut().enumerate() {
             let wants = match link.is_dead {
                 true => !within(now, link.probed, DEAD_PAUSE) && link.sample.is_up && !link.is_forbidden,
-                // The others too: one must be known to live.
+                // The other links are probed too: one of them must be known to be alive.
                 false if any_suspect => suspects[n] || !within(now, link.alive, ANSWER_AGE),
                 false => is_busy && !within(now, link.alive, QUIET),
             };
@@ -179,7 +181,7 @@ impl Liveness {
         actions
     }
 
-    /// A probe has ended.
+    /// Takes the result of a probe.
     pub(crate) fn on_probe(&mut self, now: Time, link: usize, is_answered: bool) -> Option<Action> {
         let state = &mut self.links[link];
         state.is_probed = false;
@@ -189,7 +191,7 @@ impl Liveness {
         if is_answered {
             let was_silent = state.ends_silence(now);
             state.alive = Some(now);
-            // What is on its way has its time from now on.
+            // Bytes in flight have the full time from now on.
             (state.progress, state.answered) = (Some(now), Some(now));
             if state.is_forbidden {
                 return None;
@@ -199,7 +201,7 @@ impl Liveness {
             }
             return (was_silent && state.sample.is_waiting).then_some(Action::Renew(link));
         }
-        // Bytes that came meanwhile say more.
+        // Bytes that came in the meantime prove more than the failed probe.
         let came = state.progress.is_some_and(|progress| Some(progress) > state.probed);
         state.failed = (!came).then_some(now);
         None
@@ -207,7 +209,7 @@ impl Liveness {
 }
 
 impl State {
-    /// It shows that it lives; whether it did not for so long that what is under way is stuck.
+    /// Notes a sign of life. Returns whether the link was silent so long that the bytes in flight are stuck.
     fn ends_silence(&mut self, now: Time) -> bool {
         self.failed.take().is_some() && !within(now, self.progress, STUCK_AFTER)
     }
@@ -218,7 +220,7 @@ impl State {
             return false;
         }
         let is_silent = |patience| !within(now, self.progress, patience);
-        // An answer takes round trips; a flow that stops should not, however long they are.
+        // An acknowledgement takes round trips, but a flow should not pause, however long they are.
         self.sample.is_waiting && is_silent(SILENCE.max(round_trips))
             || within(now, self.flow, FLOW_AGE.max(round_trips)) && is_silent(SILENCE)
     }
@@ -236,7 +238,7 @@ mod tests {
         Sample { moved_bytes, is_waiting: false, rtt: Span::from_millis(20), is_up: true }
     }
 
-    /// Both links move bytes until 1 s.
+    /// Returns a state in which both links move bytes until 1 s.
     fn busy() -> Liveness {
         let mut liveness = Liveness::new(&[false, false]);
         for step in 1..=10_u64 {
@@ -278,7 +280,7 @@ mod tests {
                 probed.extend((link == 0).then_some(millis));
             }
         }
-        // Until the flow is 2 s old.
+        // Probes go on until the flow's end is 2 s old.
         assert_eq!(probed, [1_150, 1_450, 1_750, 2_050, 2_350, 2_650, 2_950]);
     }
 
@@ -299,14 +301,15 @@ mod tests {
             });
         }
         assert_eq!(liveness.unanswered(), [true, true]);
-        // One answers: it begins anew, and the other one is closed.
+        // One link answers: its subflows are renewed, and the other link is closed.
         assert_eq!(liveness.step(at(61_000), &both).len(), 2);
         assert_eq!(liveness.on_probe(at(61_020), 1, true), Some(Action::Renew(1)));
         assert_eq!(liveness.unanswered(), [true, false]);
         assert_eq!(liveness.on_probe(at(61_400), 0, false), None);
         assert_eq!(liveness.step(at(61_400), &both), [Action::Close(0), Action::Probe(1)]);
 
-        // So it does if a trunk that has just begun is the first that moves something over it.
+        // The subflows are also renewed if the first bytes over a link are those of a trunk that has just
+        // begun.
         let mut liveness = busy();
         assert_eq!(liveness.step(at(1_400), &both).len(), 2);
         [0, 1].iter().for_each(|link| assert_eq!(liveness.on_probe(at(1_900), *link, false), None));
@@ -315,7 +318,7 @@ mod tests {
         let goes_on = [both[0], Sample { is_waiting: true, ..moved(101_000) }];
         assert!(!liveness.step(at(9_050), &goes_on).contains(&Action::Renew(1)));
 
-        // A queue that is long: the probe is late, data comes.
+        // With a long queue, the probe is late but data arrives.
         let mut liveness = busy();
         let late = [moved(100_000), moved(130_000)];
         assert_eq!(liveness.step(at(1_400), &late), [Action::Probe(0)]);
@@ -332,7 +335,7 @@ mod tests {
             let actions = liveness.step(at(step * 100), &[moved(100_000), moved(step * 10_000)]);
             assert!(actions.is_empty(), "{actions:?}");
         }
-        // A probe that was under way has an answer.
+        // A probe that was under way is answered.
         assert_eq!(liveness.on_probe(at(4_000), 0, true), None);
         assert!(liveness.is_dead(0));
         liveness.forbid(0, false);
@@ -349,11 +352,11 @@ mod tests {
         assert_eq!(liveness.step(at(1_450), &[moved(100_000), moved(145_000)]), []);
         assert_eq!(liveness.step(at(1_500), &[moved(100_000), moved(150_000)]), [Action::Probe(0)]);
         assert_eq!(liveness.on_probe(at(1_520), 0, true), Some(Action::Open(0)));
-        // Its route was not there yet.
+        // The link could not be opened, because its route was not there yet.
         liveness.not_opened(0);
         assert_eq!(liveness.step(at(1_550), &[moved(100_000), moved(155_000)]), []);
         assert_eq!(liveness.step(at(1_950), &[moved(100_000), moved(195_000)]), [Action::Probe(0)]);
-        // One that was asked just before.
+        // The link was probed just before its address was lost.
         let mut liveness = busy();
         liveness.forbid(0, true);
         liveness.forbid(0, false);

@@ -1,10 +1,10 @@
-//! What the subflows of all trunks say of each link: what it moved, its round-trip time, which trunks have
-//! lost it. Numbers in, numbers out.
+//! Measures each link from the subflows of all trunks: the bytes that it moved, its round-trip time, and the
+//! trunks that have lost it. It reads no clock and no socket.
 //!
-//! A trunk that has no subflow over a link though the link works is *lame* if it had one (a server whose
-//! limit of subflows is too low does not let it join again), or if another trunk uses more links than it
-//! (Linux sends a join that was lost not again). Where all trunks use as few links, it is the server that
-//! allows no more, and a new trunk would not either.
+//! A trunk without a subflow over a working link is *lame* in two cases. The first is that it had such a
+//! subflow: a server with too low a limit of subflows does not let it join again. The second is that another
+//! trunk uses more links: Linux does not repeat a join that was lost. If all trunks use equally few links,
+//! the server allows no more, and a new trunk would not help.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +15,16 @@ use anabranch_net::netlink::TcpState;
 
 use crate::links::liveness::Sample;
 
-/// A subflow may be missing for so long, and a few round trips: a lost SYN is sent again after a second.
+/// The time, plus a few round trips, for which a subflow may be missing: a lost SYN is sent again after a
+/// second.
 const JOINS_WITHIN: Span = Span::from_millis(1_250);
 const JOINS_WITHIN_RTTS: u64 = 4;
 
 #[derive(Debug, Default)]
 struct Trunk {
-    /// What each subflow, known by its local end, had moved.
+    /// The bytes that each subflow had moved, by the subflow's local address.
     counted: BTreeMap<SocketAddr, u64>,
-    /// Of each link: whether there is, and was, a subflow over it, and since when one is missing.
+    /// For each link: whether a subflow uses it, whether one did, and since when one is missing.
     links: Vec<Presence>,
 }
 
@@ -43,12 +44,12 @@ struct Presence {
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     moved: u64,
-    /// The longest smoothed round-trip time among the subflows that last moved something. Of one that moves
-    /// nothing it says little: the first one of a join is that of a handshake, with a delayed answer.
+    /// The longest smoothed round-trip time among the subflows that last moved bytes. Idle subflows are left
+    /// out: the first value of a joined subflow is that of its handshake, with a delayed answer.
     rtt: Span,
 }
 
-/// The links by their places, trunks by their numbers.
+/// The measurements of links by index and of trunks by number.
 #[derive(Debug)]
 pub(crate) struct Meter {
     trunks: BTreeMap<u64, Trunk>,
@@ -60,8 +61,9 @@ impl Meter {
         Self { trunks: BTreeMap::new(), links: vec![Link::default(); links] }
     }
 
-    /// Takes what the subflows of each trunk say now; `places`: the addresses of each link, none if it is
-    /// down; `is_out`: links that were taken away. Trunks that are not among them are forgotten.
+    /// Takes the present state of each trunk's subflows, and returns a sample of each link. `places` are the
+    /// addresses of each link, none if it is down; `is_out` marks links that were taken away. Trunks that are
+    /// not in `trunks` are forgotten.
     pub(crate) fn measure(
         &mut self,
         now: Time,
@@ -81,7 +83,7 @@ impl Meter {
                 let Some(n) = places.iter().position(|addresses| addresses.contains(&local.ip())) else {
                     continue;
                 };
-                // The first one of a connection stays in the list when it is closed.
+                // The first subflow of a connection stays in the list when it is closed.
                 let is_open = tcp.state == Some(TcpState::Established);
                 is_there[n] |= is_open;
                 let moved = tcp.bytes_acked + tcp.bytes_received;
@@ -115,13 +117,13 @@ impl Meter {
         samples
     }
 
-    /// The trunks that use the link at this place.
+    /// Returns the trunks that use the link with this index.
     pub(crate) fn over(&self, link: usize) -> Vec<u64> {
         let uses = |trunk: &Trunk| trunk.links.get(link).is_some_and(|link| link.is_there);
         self.trunks.iter().filter(|(_, trunk)| uses(trunk)).map(|(number, _)| *number).collect()
     }
 
-    /// The trunks that lack a link that works, and which one.
+    /// Returns the trunks that lack a working link, each with the link.
     pub(crate) fn lame(&self, now: Time) -> Vec<(u64, usize)> {
         let slowest = self.links.iter().map(|link| link.rtt).max().unwrap_or(Span::ZERO);
         let patience = JOINS_WITHIN + slowest.times(JOINS_WITHIN_RTTS);
@@ -165,7 +167,7 @@ mod tests {
         let samples = meter.measure(at(0), &places(), &LIVE, &trunks);
         assert_eq!((samples[0].moved_bytes, samples[0].rtt), (550, Span::from_millis(30)));
         assert_eq!((samples[1].moved_bytes, samples[1].rtt), (0, Span::ZERO), "it has moved nothing");
-        // Trunk 2 is gone, and a subflow was made anew.
+        // Trunk 2 is gone, and a new subflow was made.
         let trunks = [(1, vec![subflow("10.0.0.1:1", 600, 25_000), subflow("10.0.1.1:9", 7, 40_000)])];
         let samples = meter.measure(at(100), &places(), &LIVE, &trunks);
         assert_eq!((samples[0].moved_bytes, samples[0].rtt), (650, Span::from_millis(25)));
@@ -202,12 +204,12 @@ mod tests {
         let places = [&places()[..], &[vec!["10.0.2.1".parse().unwrap()]]].concat();
         let [a, b, c] = ["10.0.0.1:1", "10.0.1.1:2", "10.0.2.1:3"].map(|local| subflow(local, 0, 20_000));
         let none_out = [false; 3];
-        // The server allows one more subflow, of each trunk: a new trunk would have no more.
+        // The server allows one more subflow of each trunk, so a new trunk would not have more.
         let trunks = [(1, vec![a, b]), (2, vec![a, c])];
         meter.measure(at(0), &places, &none_out, &trunks);
         meter.measure(at(60_000), &places, &none_out, &trunks);
         assert_eq!(meter.lame(at(60_000)), []);
-        // The join of another one was lost.
+        // The join of another trunk was lost.
         let trunks = [&trunks[..], &[(3, vec![a])]].concat();
         meter.measure(at(60_100), &places, &none_out, &trunks);
         assert_eq!(meter.lame(at(61_350)), []);

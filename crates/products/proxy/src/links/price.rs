@@ -1,30 +1,31 @@
-//! Which links carry data, by what they cost: the cheap ones, and the next dearer ones when those are full. A
-//! decision: numbers in, numbers out.
+//! Decides by cost which links carry data: the cheapest ones, and the next more expensive ones when those are
+//! full. It reads no clock.
 //!
-//! A *tier* is the links of one cost. Each second of trunks that are full brings one more tier in, after two;
-//! ten seconds in which none was take one out again.
+//! A *tier* is the links of one cost. When trunks have been full for [`JOINS_AFTER`], the next tier joins,
+//! and one more after each such time. When none has been full for [`LEAVES_AFTER`], the last tier leaves.
 
 use anabranch_algo::{Span, Time};
 
 use crate::links::Via;
 
-/// Full for so long, and the next tier joins.
+/// The time for which trunks must be full until the next tier joins.
 const JOINS_AFTER: Span = Span::from_secs(2);
-/// Not full for so long, and the last one that joined leaves.
+/// The time for which no trunk may be full until the last tier leaves.
 const LEAVES_AFTER: Span = Span::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct Price {
-    /// Tiers beyond the cheapest that have joined.
+    /// The number of tiers beyond the cheapest that have joined.
     joined: usize,
     full_since: Option<Time>,
-    /// When trunks were last full, or a tier left.
+    /// When trunks were last full, or when a tier last left.
     calm_since: Option<Time>,
 }
 
 impl Price {
-    /// Takes whether trunks are full now. The places of links that are to carry data only while no other can:
-    /// those that somebody named so, and those that cost too much. `is_out`: links that cannot be used.
+    /// Takes whether trunks are full now. Returns the indices of links that carry data only while no other
+    /// can: the backups that the user named, and the links that cost too much. `is_out` marks links that
+    /// cannot be used.
     pub(crate) fn step(&mut self, now: Time, links: &[Via], is_out: &[bool], is_full: bool) -> Vec<usize> {
         let usable = || links.iter().zip(is_out).filter(|(link, out)| !**out && !link.is_backup);
         let mut costs: Vec<u32> = usable().map(|(link, _)| link.cost).collect();
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(step(2_000, true), [1, 2, 3]);
         assert_eq!(step(2_100, true), [2, 3]);
         assert_eq!(step(4_000, true), [2, 3]);
-        // A moment's calm begins anew.
+        // A moment without a full trunk restarts the time.
         assert_eq!(step(4_050, false), [2, 3]);
         assert_eq!(step(4_150, true), [2, 3]);
         assert_eq!(step(6_150, true), [3]);
@@ -88,7 +89,7 @@ mod tests {
         assert_eq!(price.step(at(1), &links, &[true, true, false], false), [0; 0]);
         assert_eq!(price.step(at(2), &links, &[true; 3], false), [0; 0]);
         assert_eq!(price.step(at(3), &links, &[false; 3], false), [1, 2]);
-        // All cost the same: nothing is held back.
+        // All links cost the same, so none is held back.
         let links = ["a:cost=2", "b:cost=2"].map(|text| text.parse().unwrap());
         assert_eq!(price.step(at(4), &links, &[false; 2], false), [0; 0]);
     }

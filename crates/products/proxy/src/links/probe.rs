@@ -1,4 +1,4 @@
-//! Whether the server is there, over one link.
+//! Probes whether the server answers over a link.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The second SYN of a probe leaves so long after the first: one packet may be lost.
+/// The time between the first and the second SYN of a probe, because one packet may be lost.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
-/// And then another one as often as this, as long as the probe lasts, which is seconds where a full queue
-/// was measured. The kernel would send the first one again after 1 s and after 3: a link that comes back
-/// meanwhile would wait for that.
+/// The time between the following SYNs. A probe takes seconds if a full queue was measured before. The kernel
+/// would repeat the first SYN only after 1 s and after 3 s, and a link that comes back in between would wait
+/// for that.
 const PROBE_EVERY: Duration = Duration::from_millis(300);
 
-/// When each SYN leaves.
+/// Returns when each SYN leaves, counted from the start of the probe.
 fn departures(servers: usize, limit: Duration) -> impl Iterator<Item = Duration> {
     let first = u32::try_from(servers.max(2)).unwrap_or(u32::MAX);
     let beginning = (0..first).map(|n| PROBE_AGAIN * n);
@@ -24,8 +24,8 @@ fn departures(servers: usize, limit: Duration) -> impl Iterator<Item = Duration>
     beginning.chain(rest).take_while(move |departure| *departure < limit)
 }
 
-/// Whether the server takes a connection over this link, which is reset at once. The server knows that one
-/// without a byte is a probe.
+/// Whether the server takes a connection over this link within `limit`. The connection is reset at once; the
+/// server takes a connection without a byte for a probe.
 pub(crate) async fn probe(name: &str, servers: &[SocketAddr], limit: Duration) -> bool {
     let mut attempts = JoinSet::new();
     for (server, departure) in servers.iter().cycle().zip(departures(servers.len(), limit)) {
@@ -43,7 +43,7 @@ pub(crate) async fn probe(name: &str, servers: &[SocketAddr], limit: Duration) -
                 return true;
             }
         }
-        // No route, say: whoever asks again at once finds the same.
+        // All attempts failed, for example because there is no route; an immediate repetition would fail too.
         false
     };
     timeout(limit, any).await.unwrap_or(false)

@@ -1,12 +1,12 @@
-//! The first subflow of a trunk: over the best link that answers.
+//! Opens the first subflow of a trunk over the best link that answers.
 //!
-//! The links are tried one after the other, as Happy Eyeballs (RFC 8305) tries addresses; of the server's
-//! addresses, too, the first comes first.
+//! The links are tried one after the other, as Happy Eyeballs (RFC 8305) tries addresses. All links are tried
+//! with the server's first address before the next one.
 //!
-//! The kernel sends a lost SYN again, and from the third time on without MPTCP: after 3 s (Linux 6.12 and
-//! later, `net.mptcp.syn_retrans_before_tcp_fallback`). If a link comes back just then, the connection has
-//! one path for life, and the kernel may refuse MPTCP to all others for an hour
-//! (`net.mptcp.blackhole_timeout`). So each connection is given up before that, and another one is begun.
+//! The kernel repeats a lost SYN, and from the third time on without MPTCP: after 3 s (Linux 6.12 and later,
+//! `net.mptcp.syn_retrans_before_tcp_fallback`). If a link comes back just then, the connection keeps a
+//! single path, and the kernel may refuse MPTCP to all others for an hour (`net.mptcp.blackhole_timeout`). So
+//! each connection is given up before that, and another one is started.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,20 +21,20 @@ use tokio::time::timeout;
 use crate::socket::{Connection, SocketOptions, connect};
 use crate::trunk::Transport;
 
-/// A connection is given up after so long: before the kernel leaves MPTCP.
+/// The time after which a connection is given up, which is before the kernel falls back to TCP.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// Connections to one address over one link that are begun one after the other.
+/// The most connections to one address over one link that are started one after the other.
 const CONNECTIONS: u32 = 2;
-/// Attempts for one trunk at most.
+/// The most attempts for one trunk.
 const ATTEMPTS_MAX: usize = 32;
 
-/// What a trunk is tried over, in order: the names of links, `None` for the one that the system picks.
+/// The links that are tried for a trunk, in this order; `None` lets the system choose.
 pub(crate) type Order = Vec<Option<String>>;
 
-/// The first connection to any of the addresses over any of the links.
+/// Connects to any of the addresses over any of the links, and returns the first connection.
 ///
 /// # Errors
-/// What the last attempt said, and where to.
+/// If no attempt succeeds; the error is that of the last attempt, with its address.
 pub(crate) async fn race(
     addresses: &[SocketAddr],
     order: &Order,
@@ -70,8 +70,8 @@ async fn attempt(
     })
 }
 
-/// A connection, which is begun again when it takes too long. If the kernel has left MPTCP all the same, for
-/// an administrator can make it less patient, the last one is what counts.
+/// Connects, and starts again if that takes too long. An administrator can make the kernel fall back to TCP
+/// sooner; if all attempts fell back, the last connection is used.
 async fn begun_afresh<C>(connect: impl Fn() -> C) -> io::Result<Connection>
 where
     C: Future<Output = io::Result<Connection>>,
@@ -80,7 +80,7 @@ where
     for _ in 0..CONNECTIONS {
         match timeout(CONNECT_TIMEOUT, connect()).await {
             Ok(Ok(connection)) if has_left_mptcp(&connection) => last = Ok(connection),
-            // One that was connected before is better than none.
+            // An earlier connection that fell back is better than none.
             Ok(Err(e)) => return last.or(Err(e)),
             Ok(connected) => return connected,
             Err(_) => {}
@@ -89,7 +89,7 @@ where
     last
 }
 
-/// Whether it has one path since packets were lost.
+/// Whether the connection has one path because packets were lost.
 fn has_left_mptcp(connection: &Connection) -> bool {
     let was_lost = || tcp_socket_info(connection.stream.as_fd()).is_ok_and(|tcp| tcp.total_retrans > 0);
     connection.transport == Transport::Tcp && was_lost()

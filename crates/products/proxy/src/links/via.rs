@@ -3,48 +3,49 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Links at most: the kernel uses no more (`MPTCP_PM_ADDR_MAX` of `net/mptcp/pm_kernel.c`).
+/// The most links, because the kernel uses no more (`MPTCP_PM_ADDR_MAX` of `net/mptcp/pm_kernel.c`).
 const LINKS_MAX: usize = 8;
-/// `IFNAMSIZ` without the zero at the end.
+/// The most bytes of an interface's name: `IFNAMSIZ` without the zero at the end.
 const NAME_BYTES_MAX: usize = 15;
-/// A cost is a weight that somebody writes down, not money.
+/// The largest cost. A cost is a weight that the user chooses, not money.
 const COST_MAX: u32 = 1_000_000;
-/// Decimal units, the largest first.
+/// The decimal units, the largest first.
 const UNITS: [(&str, u64); 5] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
 
-/// A link that a client may use: the name of its interface, and under which conditions.
+/// A link that a client may use: the name of its interface, and the conditions of its use.
 ///
-/// Written `wlan0`, `wwan0:backup`, `wwan0:cost=5,cap=20GB/month`.
+/// It is written `wlan0`, `wwan0:backup` or `wwan0:cost=5,cap=20GB/month`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Via {
-    /// The interface.
+    /// The name of the interface.
     pub name: String,
-    /// It carries data only while no other link can.
+    /// Whether the link carries data only while no other can.
     pub is_backup: bool,
-    /// What a byte costs, in units of the user's own: a link joins when those that cost less are full or bad.
+    /// The cost of a byte in units that the user chooses. A link carries data when the cheaper ones are full
+    /// or dead.
     pub cost: u32,
-    /// How much it may carry.
+    /// The most bytes that the link may carry.
     pub cap: Option<Cap>,
 }
 
-/// How much a link may carry, both directions together.
+/// The most bytes that a link may carry in a period, both directions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cap {
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// In which time.
+    /// The period.
     pub period: Period,
 }
 
 /// A period of the calendar, in Coordinated Universal Time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Period {
-    /// From midnight on.
+    /// A day, from midnight on.
     Day,
-    /// From Monday on.
+    /// A week, from Monday on.
     Week,
-    /// From the first on.
+    /// A month, from its first day on.
     Month,
 }
 
@@ -53,23 +54,23 @@ impl Period {
         [("day", Self::Day), ("week", Self::Week), ("month", Self::Month)];
 }
 
-/// Why a text names no link.
+/// The reason why a text is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ViaError(String);
 
 impl Via {
-    /// A link without conditions.
+    /// Creates a link without conditions.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), is_backup: false, cost: 0, cap: None }
     }
 }
 
-/// Whether these links make sense together.
+/// Checks that these links fit together.
 ///
 /// # Errors
-/// Too many, one twice, nothing but backups.
+/// If there are too many links, if one is named twice, or if all are backups.
 pub fn check(links: &[Via]) -> Result<(), ViaError> {
     if links.len() > LINKS_MAX {
         return Err(ViaError(format!("the kernel uses {LINKS_MAX} links at most, not {}", links.len())));
@@ -92,7 +93,7 @@ impl FromStr for Via {
             Some((name, conditions)) => (name, Some(conditions)),
             None => (text, None),
         };
-        // What the kernel takes for a name (`dev_valid_name`), and can be written here.
+        // These are the names that the kernel accepts (`dev_valid_name`) and that can be written here.
         let is_name = !name.is_empty()
             && name.len() <= NAME_BYTES_MAX
             && !matches!(name, "." | "..")
@@ -148,7 +149,7 @@ impl FromStr for Cap {
         let part_unit = 10_u64.pow(part.len() as u32);
         let (whole, part): (u64, u64) =
             (whole.parse().map_err(|_| wrong())?, part.parse().map_err(|_| wrong())?);
-        // 12 digits of a unit that is 10^12 at most: within 128 bits.
+        // At most 12 digits of a unit of at most 10^12 fit into 128 bits.
         let part = u128::from(part) * u128::from(unit) / u128::from(part_unit);
         let bytes = u128::from(whole) * u128::from(unit) + part;
         let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
@@ -156,7 +157,7 @@ impl FromStr for Cap {
     }
 }
 
-/// The largest unit of which it is a multiple: what is written is read as the same number.
+/// Writes the largest unit of which the number is a multiple, so that the text is read as the same number.
 impl fmt::Display for Cap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |(_, unit): &(&str, u64)| self.bytes.is_multiple_of(*unit);

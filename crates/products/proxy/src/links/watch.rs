@@ -1,5 +1,5 @@
-//! The links in the world: the kernel is told of them, each is watched, a dead one is taken away and put
-//! back.
+//! The links in the world: gives the kernel its endpoints, watches each link, takes a dead link away and puts
+//! it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,15 +26,15 @@ use crate::links::price::Price;
 use crate::links::probe::probe;
 use crate::links::{Via, kernel_paths};
 
-/// How often each link is looked at.
+/// The time between two checks of each link.
 const STEP: Duration = Duration::from_millis(50);
-/// A probe has failed after so long, or four round trips.
+/// The time after which a probe has failed, unless four round trips are longer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBE_RTTS: u32 = 4;
-/// The kernel may take so long to close the subflows of a link that is spent.
+/// The time that the kernel has to close the subflows of a spent link.
 const CLOSES_WITHIN: Span = Span::from_millis(300);
 
-/// What is known of the links. Clones are the same.
+/// The state of the links. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     shared: Arc<Shared>,
@@ -45,45 +45,45 @@ struct Shared {
     via: Vec<Via>,
     clock: Clock,
     state: Mutex<State>,
-    /// Apart, since it is held while the kernel works.
+    /// The kernel's endpoints. They have a lock of their own, because it is held while the kernel works.
     session: Mutex<Option<Session>>,
-    /// The caps; `None`: no link has one.
+    /// The caps; `None` if no link has one.
     book: Mutex<Option<Book>>,
     /// Wakes trunks that may have to end.
     news: Notify,
-    /// Wakes whoever keeps the trunks: one has lost a link for good.
+    /// Wakes the task that keeps the trunks, because a trunk has lost a link for good.
     lamed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The sockets of trunks.
+    /// The sockets of the trunks.
     trunks: BTreeMap<u64, OwnedFd>,
     next: u64,
     dead: Vec<bool>,
-    /// Links that do not answer: the last one too, which is never dead.
+    /// Whether each link does not answer. This includes the last link, which is never dead.
     unanswered: Vec<bool>,
-    /// Links that have carried what they may.
+    /// Whether each link has used up its cap.
     spent: Vec<bool>,
     usage: Vec<Usage>,
-    /// Whether some trunk is full; what that means for the links.
+    /// Whether any trunk is full, and the decision which links carry data then.
     is_full: bool,
     price: Price,
-    /// The places of links that carry data only while no other can.
+    /// The indices of links that carry data only while no other can.
     backups: Vec<usize>,
-    /// Trunks that have lost a link for good; those that use one that they must not.
+    /// The trunks that have lost a link for good, and the trunks that use a link that they must not use.
     lame: BTreeSet<u64>,
     doomed: BTreeSet<u64>,
 }
 
 impl State {
-    /// Whether each link cannot be used: it is dead or spent.
+    /// Returns for each link whether it cannot be used, because it is dead or spent.
     fn out(&self) -> Vec<bool> {
         self.dead.iter().zip(&self.spent).map(|(dead, spent)| *dead || *spent).collect()
     }
 }
 
-/// A trunk that is watched, until this is dropped.
+/// A trunk that is watched until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     links: Links,
@@ -91,12 +91,12 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Whether the trunk has lost a link that works: a new one would use it.
+    /// Whether the trunk has lost a working link, which a new trunk would use.
     pub(crate) fn is_lame(&self) -> bool {
         self.links.lock().lame.contains(&self.number)
     }
 
-    /// Waits until the trunk has to end, since it uses a link that must carry no more.
+    /// Waits until the trunk has to end because it uses a link that must carry no more.
     pub(crate) async fn is_doomed(&self) {
         loop {
             let news = self.links.shared.news.notified();
@@ -118,10 +118,10 @@ impl Drop for Watched {
 }
 
 impl Links {
-    /// `state_dir`: where the counts of caps are kept.
+    /// Creates the state of the links. `state_dir` is the directory for the counts of caps.
     ///
     /// # Errors
-    /// A link has a cap, and it cannot be kept.
+    /// If a link has a cap that cannot be kept.
     pub(crate) fn new(via: Vec<Via>, state_dir: Option<&Path>) -> Result<Self, CapsError> {
         let book = Book::open(&via, state_dir)?;
         let state = State { dead: vec![false; via.len()], spent: vec![false; via.len()], ..State::default() };
@@ -136,7 +136,7 @@ impl Links {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes what the book says.
+    /// Publishes the usage that the book has counted.
     fn take_usage(&self) {
         let Some(usage) = self.book().as_ref().map(Book::usage) else { return };
         let is_spent = |link: &Via| usage.iter().any(|of| of.link == link.name && of.is_spent);
@@ -145,12 +145,12 @@ impl Links {
         (state.spent, state.usage) = (spent, usage);
     }
 
-    /// What each link with a cap has carried.
+    /// Returns the usage of each link with a cap.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         self.lock().usage.clone()
     }
 
-    /// Whether the link at this place must carry no more.
+    /// Whether the link with this index must carry no more.
     pub(crate) fn is_spent(&self, link: usize) -> bool {
         self.lock().spent.get(link).copied().unwrap_or(false)
     }
@@ -159,7 +159,7 @@ impl Links {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a trunk. `None` if there are no links, or no descriptors left.
+    /// Watches a trunk. Returns `None` if no links are named, or if no descriptor is left.
     pub(crate) fn watch(&self, stream: &TcpStream) -> Option<Watched> {
         if self.shared.via.is_empty() {
             return None;
@@ -172,8 +172,8 @@ impl Links {
         Some(Watched { links: self.clone(), number })
     }
 
-    /// The links as the user named them, but as backups if they are so now for what they cost; and whether
-    /// each does not answer.
+    /// Returns the links as the user named them, each with whether it does not answer. Links that are backups
+    /// now because of their cost are marked as backups.
     pub(crate) fn named(&self) -> Vec<(Via, bool)> {
         let state = self.lock();
         let is_backup = |n: usize, link: &Via| link.is_backup || state.backups.contains(&n);
@@ -183,7 +183,7 @@ impl Links {
         self.shared.via.iter().enumerate().map(as_now).collect()
     }
 
-    /// Notes which links do not answer; whether none does, which was not so before.
+    /// Stores which links do not answer. Returns whether no usable link answers now while one did before.
     fn note_unanswered(&self, unanswered: Vec<bool>) -> bool {
         let mut state = self.lock();
         let all =
@@ -193,12 +193,12 @@ impl Links {
         is_new
     }
 
-    /// Whether some trunk has more to carry than the links take.
+    /// Sets whether any trunk has more bytes to carry than the links take.
     pub(crate) fn note_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
 
-    /// Decides anew which links carry data only while no other can; whether that has changed.
+    /// Decides again which links carry data only while no other can. Returns whether that has changed.
     fn decide_price(&self) -> bool {
         let now = self.shared.clock.now();
         let mut state = self.lock();
@@ -213,8 +213,8 @@ impl Links {
         self.lock().backups.iter().map(|n| self.shared.via[*n].name.clone()).collect()
     }
 
-    /// Over what a trunk is to begin: those that live first, then backups last, then what costs more. None if
-    /// all must carry no more.
+    /// Returns the links over which a trunk may begin: live links first, then by backup and cost. Spent links
+    /// are left out.
     pub(crate) fn order(&self) -> Vec<Option<String>> {
         if self.shared.via.is_empty() {
             return vec![None];
@@ -226,7 +226,7 @@ impl Links {
         sorted.into_iter().map(|(link, _)| Some(link.name.clone())).collect()
     }
 
-    /// Tells the kernel, and watches from then on. Ends only if caps cannot be kept.
+    /// Sets the kernel's endpoints, and then watches the links. Returns only if caps cannot be kept.
     pub(crate) async fn manage(&self, servers: Vec<SocketAddr>, reports: Reports) {
         let ips: Vec<IpAddr> = servers.iter().map(SocketAddr::ip).collect();
         let (links, said) = (self.clone(), reports.clone());
@@ -250,19 +250,19 @@ impl Links {
         std::future::pending::<()>().await;
     }
 
-    /// What the kernel is to know of the program.
+    /// Returns what the kernel's path manager needs to know of the program.
     fn program(&self, servers: Vec<IpAddr>) -> Program {
         let out = self.lock().out();
         let without = self.shared.via.iter().zip(out).filter(|(_, is_out)| *is_out);
         Program { servers, without: without.map(|(link, _)| link.name.clone()).collect() }
     }
 
-    /// Puts back what the kernel was told; that takes milliseconds.
+    /// Restores the kernel's former endpoints, which takes milliseconds.
     pub(crate) async fn end(&self, reports: &Reports) {
         let (links, reports) = (self.clone(), reports.clone());
         let ending = move || {
             drop(links.session().take());
-            // The last bytes too.
+            // The last bytes are counted too.
             if let Some(mut book) = links.book().take() {
                 book.step(Time::NEVER, &reports);
                 book.save(&reports);
@@ -288,7 +288,7 @@ impl Links {
             if monitor.as_mut().is_some_and(|monitor| monitor.changed(clock.now())) {
                 let before = std::mem::replace(&mut places, self.places());
                 for link in kernel_paths::moved(&before, &places) {
-                    // Its subflows have nowhere to be answered. It is put back when the server answers over
+                    // The old subflows can get no answers. The link is put back when the server answers over
                     // it, so when there are routes again.
                     if liveness.lose(link) {
                         self.lock().dead[link] = true;
@@ -352,7 +352,7 @@ impl Links {
         }
     }
 
-    /// The addresses of each link; none if it is down.
+    /// Returns the addresses of each link, none if the link is down.
     fn places(&self) -> Vec<Vec<IpAddr>> {
         let all = interfaces().unwrap_or_default();
         let of = |link: &Via| {
@@ -362,7 +362,7 @@ impl Links {
         self.shared.via.iter().map(of).collect()
     }
 
-    /// Counts what links with caps carry, and says what changes.
+    /// Counts the bytes of links with caps, reports changes and returns them.
     fn count(&self, reports: &Reports) -> Vec<Change> {
         let now = self.shared.clock.now();
         let Some(changes) = self.book().as_mut().map(|book| book.step(now, reports)) else {
@@ -388,7 +388,7 @@ impl Links {
         changes
     }
 
-    /// A link that is spent is none, until it is not: then it is asked whether it answers.
+    /// Forbids spent links, and allows renewed ones, which are then probed.
     fn forbid_spent(&self, liveness: &mut Liveness, spent_at: &mut [Option<Time>]) {
         let spent = self.lock().spent.clone();
         for (n, is_spent) in spent.into_iter().enumerate() {
@@ -397,8 +397,8 @@ impl Links {
         }
     }
 
-    /// Trunks that use a spent link all the same, for the kernel cannot take it away from them, have to end;
-    /// and all, if there is no other.
+    /// Ends trunks that still use a spent link, because the kernel cannot take it away from them. If all
+    /// links are spent, ends all trunks.
     fn doom(&self, meter: &Meter, spent_at: &[Option<Time>]) {
         let now = self.shared.clock.now();
         let is_late = |at: &Option<Time>| at.is_some_and(|at| now.since(at) > CLOSES_WITHIN);
@@ -410,7 +410,7 @@ impl Links {
             .collect();
         let mut state = self.lock();
         if spent_at.iter().all(is_late) {
-            // They have nothing to wait for.
+            // No link is left for these trunks.
             doomed.extend(state.trunks.keys());
         }
         if !doomed.is_empty() {
@@ -429,7 +429,7 @@ impl Links {
         meter.measure(now, places, &out, &trunks)
     }
 
-    /// Trunks that have lost a link are to be replaced.
+    /// Marks trunks that have lost a link, so that they are replaced.
     fn note_lame(&self, lame: &[(u64, usize)], is_told: &mut bool, reports: &Reports) {
         let mut state = self.lock();
         for (trunk, link) in lame {
@@ -447,13 +447,13 @@ impl Links {
         }
     }
 
-    /// Waits until one more trunk has lost a link for good.
+    /// Waits until another trunk has lost a link for good.
     pub(crate) async fn lames(&self) {
         self.shared.lamed.notified().await;
     }
 
-    /// Takes a link away: the kernel closes its subflows, tells the server, and both send what was under way
-    /// over the others.
+    /// Takes a link away. The kernel closes its subflows and tells the server; both send the unacknowledged
+    /// bytes over the other links.
     async fn close(&self, link: usize) {
         let of = self.shared.via[link].name.clone();
         let closing = move || {
@@ -461,15 +461,16 @@ impl Links {
             let Ok(manager) = PathManager::open() else { return };
             let all = manager.endpoints().unwrap_or_default();
             for endpoint in all.iter().filter(|endpoint| index.is_some() && endpoint.device == index) {
-                // Gone already: good.
+                // If this fails, the endpoint is gone already.
                 let _ = manager.del_endpoint(endpoint);
             }
         };
         let _ = spawn_blocking(closing).await;
     }
 
-    /// Puts a link back: the kernel opens subflows over it, also of trunks that are there. Whether it has: a
-    /// link with a new address may have no route yet, though the server answers over it.
+    /// Puts a link back: the kernel opens subflows over it, also for existing trunks. Returns whether the
+    /// kernel has an endpoint: a link with a new address may have no route yet, though the server answers
+    /// over it.
     async fn open(&self, link: usize, ips: &[IpAddr], reports: &Reports) -> bool {
         let name = &self.shared.via[link].name;
         self.lock().dead[link] = false;

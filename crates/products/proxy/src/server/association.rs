@@ -1,9 +1,9 @@
-//! One client's leg at the server, for the task that has it and those of its flows.
+//! One client's leg at the server, shared by the leg's task and the tasks of its flows.
 //!
-//! The server is not told that a program's flow has ended, so a flow ends when nothing has moved for a
-//! minute. A program that opens a flow for each question would have all places taken by then. So of more
-//! flows than a leg may have the one ends that has been silent for longest: the client never tells a program
-//! that it has a flow which the server refuses.
+//! The server is not told that a program's flow has ended, so a flow ends after some time without a datagram.
+//! A program that opens a flow for each question could use all places in that time. So if a leg has too many
+//! flows, the one that was silent the longest ends. No new flow is refused, because a client cannot tell its
+//! program about a refusal.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,21 +20,21 @@ use crate::trunk::Destination;
 
 /// One client's leg.
 pub(super) struct Association {
-    /// Whose: its name, or its host.
+    /// The name of the client, or without keys its host.
     pub(super) owner: String,
     pub(super) client: Option<String>,
-    /// Its host, as the trunk has it.
+    /// The client's address on its trunk.
     pub(super) from: SocketAddr,
     pub(super) state: Mutex<State>,
     pub(super) work: Notify,
     pub(super) clock: Clock,
 }
 
-/// What changes of it.
+/// The parts of an association that change.
 pub(super) struct State {
     pub(super) leg: Leg,
     pub(super) flows: Flows,
-    /// To which address of ours the client's addresses send.
+    /// For each address of the client, the server's address to which it sends.
     pub(super) locals: BTreeMap<SocketAddr, IpAddr>,
     pub(super) heard_at: Time,
     pub(super) is_ended: bool,
@@ -45,7 +45,7 @@ impl Association {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is to end.
+    /// Tells the association's task to end.
     pub(super) fn end(&self) {
         self.lock().is_ended = true;
         self.work.notify_one();
@@ -63,7 +63,7 @@ impl Association {
         self.work.notify_one();
     }
 
-    /// The flow has ended.
+    /// Forgets a flow that has ended.
     pub(super) fn forget(&self, flow: FlowId) {
         let mut state = self.lock();
         if state.flows.remove(flow) {
@@ -72,14 +72,15 @@ impl Association {
     }
 }
 
-/// A flow: its number, which may be another flow's when this one has ended, and its place.
+/// Identifies a flow by its number and its place. The number may belong to another flow once this one has
+/// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlowId {
     pub(super) number: u32,
     place: Place,
 }
 
-/// Datagrams of a flow, and where to.
+/// The sender of a flow's datagrams with their destinations.
 pub(super) type Datagrams = mpsc::Sender<(Destination, Bytes)>;
 
 /// The flows of a leg.
@@ -94,17 +95,18 @@ impl Flows {
         Self { open: BTreeMap::new(), share: FairShare::new(FLOWS_MAX as u64) }
     }
 
-    /// Something of a flow has moved; where its datagrams go, if it is there.
+    /// Notes that a datagram of a flow has moved. Returns the sender of the flow's datagrams, if the flow
+    /// exists.
     pub(super) fn heard(&mut self, now: Time, flow: u32) -> Option<&Datagrams> {
         let (place, to_flow) = self.open.get(&flow)?;
         self.share.heard(now, *place);
         Some(to_flow)
     }
 
-    /// One more; the flow that ends for it.
+    /// Adds a flow. Returns its id, and the number of the flow that ends to make room, if one does.
     ///
     /// # Panics
-    /// Never: where all places are taken one of the same holder is given up.
+    /// Never: if all places are taken, one of the same holder is given up.
     pub(super) fn insert(&mut self, now: Time, number: u32, to_flow: Datagrams) -> (FlowId, Option<u32>) {
         let granted = self.share.ask(now, (), Yields::Next);
         let (place, gives_way) = granted.expect("a place is free, or one of the same holder is given up");
@@ -117,7 +119,7 @@ impl Flows {
         (FlowId { number, place }, gone.map(|gone| gone.number))
     }
 
-    /// A flow has ended; whether it was there.
+    /// Removes a flow. Returns whether it existed.
     fn remove(&mut self, flow: FlowId) -> bool {
         let is_there = self.open.get(&flow.number).is_some_and(|(place, _)| *place == flow.place);
         if is_there {
@@ -131,7 +133,7 @@ impl Flows {
         self.open.len()
     }
 
-    /// Ends all.
+    /// Removes all flows.
     pub(super) fn clear(&mut self) {
         *self = Self::new();
     }
@@ -155,7 +157,7 @@ mod tests {
             assert_eq!(open(&mut flows, at(2), number).1, None);
         }
         assert!(flows.heard(at(3), 1).is_some());
-        // A program that asks 5,000 questions, each in a flow of its own: the first is in use meanwhile.
+        // A program asks 5,000 questions, each in its own flow, while the first flow is in use.
         for number in 0..5_000 {
             flows.heard(at(10 + u64::from(number)), 1);
             let (_, gone) = open(&mut flows, at(10 + u64::from(number)), 100_000 + number);

@@ -1,8 +1,8 @@
-//! One flow of datagrams at the server: its socket, and where it may send.
+//! One flow of datagrams at the server: its sockets, and the hosts that may answer.
 //!
-//! All destinations of a flow see the same port of ours, and only hosts that the program has sent to can
-//! answer (RFC 4787: endpoint-independent mapping, address-dependent filtering). So what finds its peers by
-//! STUN works, and nobody else gets in.
+//! All destinations of a flow see the same port of the server, and only hosts to which the program has sent
+//! can answer (RFC 4787: endpoint-independent mapping, address-dependent filtering). So programs that find
+//! each other by STUN work, and other hosts cannot send to the flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,18 +24,19 @@ use crate::role::Live;
 use crate::server::association::{Association, FlowId};
 use crate::trunk::{Destination, Host, Reason};
 
-/// A flow that nobody answered ends after so long,
+/// The time without a datagram after which a flow ends that was never answered.
 const IDLE_ONE_WAY: Duration = Duration::from_secs(60);
-/// another after so long without a datagram.
+/// The time without a datagram after which a flow ends that was answered.
 const IDLE_BOTH_WAYS: Duration = Duration::from_secs(120);
-/// Hosts that a flow may hear from, and names that it knows; then it begins anew.
+/// The most hosts that may answer a flow, and the most names whose addresses it keeps. Beyond these, the
+/// lists start anew.
 const HOSTS_MAX: usize = 1_024;
 const NAMES_MAX: usize = 64;
-/// A name may take so long.
+/// The longest time that the lookup of a name may take.
 const NAME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Datagrams that are handed on at once.
+/// The most datagrams that are passed on at once.
 const BATCH_MAX: usize = 64;
-/// Directions, as those of a connection to an origin.
+/// The indices of the directions, which are those of a connection to an origin.
 const FROM_ORIGIN: usize = 0;
 const TO_ORIGIN: usize = 1;
 const DATAGRAM_BYTES_MAX: usize = 65_535;
@@ -47,7 +48,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// The one for this address, made if it is not there.
+    /// Returns the socket for this address. Makes it if it does not exist.
     async fn towards(&mut self, to: SocketAddr, connector: &Connector) -> io::Result<&UdpSocket> {
         let (slot, any) = match to {
             SocketAddr::V4(_) => (&mut self.v4, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
@@ -61,10 +62,10 @@ impl Sockets {
         slot.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// What has come: at least one datagram.
+    /// Waits for datagrams and returns them.
     async fn receive(&self) -> Vec<(SocketAddr, Bytes)> {
         let readable = async |socket: &Option<UdpSocket>| match socket {
-            // An error is of something that was sent before.
+            // An error belongs to a datagram that was sent before, so it is ignored.
             Some(socket) => drop(socket.readable().await),
             None => std::future::pending().await,
         };
@@ -75,7 +76,8 @@ impl Sockets {
         self.take()
     }
 
-    /// What is here, a batch at most. The buffer is on the stack: a flow that waits holds none.
+    /// Returns the datagrams that are there, at most a batch. The buffer is on the stack, so that a waiting
+    /// flow holds none.
     fn take(&self) -> Vec<(SocketAddr, Bytes)> {
         let (mut buffer, mut all) = ([0; DATAGRAM_BYTES_MAX], Vec::new());
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
@@ -89,7 +91,7 @@ impl Sockets {
     }
 }
 
-/// Where a flow may send, and who may answer.
+/// The addresses to which a flow may send, and the hosts that may answer.
 #[derive(Default)]
 struct Peers {
     names: BTreeMap<Destination, SocketAddr>,
@@ -97,9 +99,9 @@ struct Peers {
 }
 
 impl Peers {
-    /// The address of a destination, if the policy allows it.
+    /// Returns the address of a destination, if the policy allows it.
     ///
-    /// A name takes turns with the names of other clients than `owner`.
+    /// The lookup of a name takes turns with those of other clients than `owner`.
     async fn address(
         &mut self,
         connector: &Connector,
@@ -132,7 +134,7 @@ impl Peers {
     }
 }
 
-/// Serves a flow, to the end.
+/// Serves a flow until it ends.
 pub(super) async fn serve_flow(
     connector: Live<Connector>,
     reports: Reports,
@@ -198,7 +200,7 @@ pub(super) async fn serve_flow(
     }
     association.forget(flow);
     if let Some(mut finished) = finished {
-        // What reached nobody has failed.
+        // The flow has failed only if none of its datagrams was sent.
         let failure = failure.filter(|_| finished.sent_bytes == 0);
         finished.end(clock, failure.map_or(Ok(()), |failed| Err(Ending::from(failed))));
         reports.put(Event::Finished(finished));

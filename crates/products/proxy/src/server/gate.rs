@@ -1,4 +1,4 @@
-//! Who may use a server.
+//! Decides which clients may use a server.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,21 +10,21 @@ use crate::keys::{Clients, ClientsError, KeyPair};
 use crate::policy::Scope;
 use crate::tls::ServerTls;
 
-/// Who may use a server.
+/// The clients that may use a server.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// Clients that have a key.
+    /// The clients whose keys are in a list.
     Keys {
-        /// The server's own.
+        /// The server's own key pair.
         pair: KeyPair,
-        /// The list of clients ([`Clients`]); it is read again when it has changed.
+        /// The path of the list of clients ([`Clients`]). The list is read again when it has changed.
         clients: PathBuf,
     },
-    /// No encryption and no keys: clients in these networks are believed.
+    /// All clients in these networks, without encryption and keys.
     Networks(Vec<Scope>),
 }
 
-/// How a client comes in.
+/// How a client is admitted.
 pub(super) enum Pass {
     Tls(ServerTls),
     Plain,
@@ -36,10 +36,10 @@ pub(super) enum Gate {
     Networks(Vec<Scope>),
 }
 
-/// What was in the list's file when it was last looked at, or why it could not be read.
+/// The bytes of the list's file when it was last read, or the error of reading it.
 type Seen = Result<Vec<u8>, String>;
 
-/// Which file has the list's name, and when it last changed: inode and time of change, which no user can set.
+/// Identifies a version of the list's file: its inode and its time of change, which no user can set.
 type Stamp = Option<(u64, i64, i64)>;
 
 fn stamp(path: &Path) -> Stamp {
@@ -63,7 +63,7 @@ impl Gate {
             Admission::Networks(networks) => return Ok(Self::Networks(networks)),
             Admission::Keys { pair, clients } => (pair, clients),
         };
-        // The stamp is taken first, so that a file which is written in between is read again.
+        // The stamp is taken first, so that a file that is written in between is read again.
         let stamp = stamp(&path);
         let text = Clients::read(&path)?;
         let clients = Clients::parse_file(&path, &text)?;
@@ -71,7 +71,7 @@ impl Gate {
         Ok(Self::Keys { pair, path, known: Mutex::new(Known { stamp, seen: Ok(text), clients, tls }) })
     }
 
-    /// How somebody at this address comes in.
+    /// Returns how a client at this address is admitted.
     pub(super) fn pass(&self, from: IpAddr) -> Pass {
         match self {
             Self::Keys { known, .. } => Pass::Tls(lock(known).tls.clone()),
@@ -82,14 +82,14 @@ impl Gate {
         }
     }
 
-    /// Whether a client of this name is in the list; without one, clients are believed.
+    /// Whether a client of this name is in the list. Without a list, all clients are believed.
     pub(super) fn knows(&self, client: Option<&str>) -> bool {
         let Self::Keys { known, .. } = self else { return true };
         client.is_some_and(|client| lock(known).clients.iter().any(|(name, _)| name == client))
     }
 
-    /// [Reads](Self::refresh) the list again if its file is another one or has changed, as far as the file's
-    /// stamp tells: anyone may connect, so a connection must cost no more than that.
+    /// [Reads](Self::refresh) the list again if the stamp of its file has changed. Anyone may connect, so a
+    /// connection must not cost more than that check.
     pub(super) fn refresh_if_changed(&self) -> Result<Vec<String>, ClientsError> {
         match self {
             Self::Keys { path, known, .. } if stamp(path) != lock(known).stamp => self.refresh(),
@@ -97,10 +97,11 @@ impl Gate {
         }
     }
 
-    /// Reads the list again. Returns the names of those that are not in it any more, or have another key
-    /// there. After an error, which is returned once, the list is that of before.
+    /// Reads the list again. Returns the names of the clients that were removed or have another key now.
+    /// After an error, which is returned once, the list before remains in force.
     ///
-    /// It is compared by what is in it: length and time stamp may be those of the file that it replaces.
+    /// The content is compared, because a file may have the length and time stamp of the file that it
+    /// replaces.
     pub(super) fn refresh(&self) -> Result<Vec<String>, ClientsError> {
         let Self::Keys { pair, path, known } = self else { return Ok(Vec::new()) };
         let stamp = stamp(path);
@@ -163,7 +164,7 @@ mod tests {
         }
         fs::remove_file(&list).unwrap();
         let mut gone = gate.refresh_if_changed().unwrap();
-        // They come in the order of their keys.
+        // The names come in the order of their keys.
         gone.sort();
         assert_eq!(gone, ["ann", "bob"]);
     }

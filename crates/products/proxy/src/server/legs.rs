@@ -1,4 +1,4 @@
-//! The server's legs: one UDP port for all clients, a machine and a task for each association.
+//! The server's legs: one UDP port for all clients, and a machine and a task for each association.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,20 +27,20 @@ use crate::server::association::{Association, Flows, State};
 use crate::server::flow::serve_flow;
 use crate::trunk::{Association as Answer, Side};
 
-/// Associations of one client; of more the one that was silent for the longest ends.
+/// The most associations of one client. Beyond these, the one that was silent the longest ends.
 const ASSOCIATIONS_OF_CLIENT_MAX: usize = 8;
-/// An association without a packet ends after so long. Clients send one each 25 s.
+/// The time without a packet after which an association ends. Clients send a packet every 25 s.
 const SILENCE_MAX: Span = Span::from_secs(300);
-/// Datagrams that wait for one flow's socket; more are dropped.
+/// The most datagrams that wait for one flow's socket; more are dropped.
 const FLOW_QUEUE_MAX: usize = 1_024;
-/// Addresses of a client of which it is known to which of ours it sends.
+/// The most addresses of a client for which the server's own address is kept.
 const LOCALS_MAX: usize = 64;
 
 /// The legs of a server.
 pub(super) struct Legs {
     sockets: Vec<LegSocket>,
     port: u16,
-    /// Without keys: the networks whose clients are believed.
+    /// The networks whose clients are believed, if the server has no keys.
     networks: Option<Vec<Scope>>,
     associations: Mutex<BTreeMap<u32, Arc<Association>>>,
     connector: Live<Connector>,
@@ -57,7 +57,7 @@ fn random<const N: usize>() -> Option<[u8; N]> {
 }
 
 impl Legs {
-    /// Binds the UDP port of this number.
+    /// Binds the UDP port with the number of `address`.
     pub(super) fn bind(
         address: SocketAddr,
         networks: Option<Vec<Scope>>,
@@ -91,7 +91,7 @@ impl Legs {
         self.associations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client asks for a leg over a trunk with this secret.
+    /// Makes a leg for a client that asked for it over a trunk with this secret, or refuses it.
     pub(super) fn begin(
         self: &Arc<Self>,
         version: u16,
@@ -140,18 +140,18 @@ impl Legs {
         self.associations().values().filter(|other| is_gone(&other.client)).for_each(|other| other.end());
     }
 
-    /// Programs that send datagrams.
+    /// Returns the number of flows, so of programs that send datagrams.
     pub(super) fn flows(&self) -> usize {
         let associations: Vec<_> = self.associations().values().cloned().collect();
         associations.iter().map(|association| association.lock().flows.len()).sum()
     }
 
-    /// Ends all.
+    /// Ends all legs.
     pub(super) fn end(&self) {
         self.associations().values().for_each(|association| association.end());
     }
 
-    /// Receives; never ends.
+    /// Receives packets. Never returns.
     pub(super) async fn receive(&self) {
         let mut buffers = RecvBuffers::new();
         std::future::poll_fn(|cx| {
@@ -193,7 +193,7 @@ impl Legs {
         }
     }
 
-    /// An association, to its end.
+    /// Runs an association until it ends.
     async fn serve(self: Arc<Self>, number: u32, association: Arc<Association>) {
         loop {
             let now = self.clock.now();
@@ -208,7 +208,8 @@ impl Legs {
         self.associations().remove(&number);
     }
 
-    /// Sends what is to be sent, hands out what has come; until when that is all. `None` if it has ended.
+    /// Sends all packets that are due and hands datagrams to the flows. Returns the time of the leg's next
+    /// deadline, or `None` if the association has ended.
     fn step(&self, now: Time, association: &Arc<Association>) -> Option<Time> {
         let mut guard = association.lock();
         let state = &mut *guard;
@@ -217,7 +218,7 @@ impl Legs {
             return None;
         }
         if state.locals.len() >= LOCALS_MAX {
-            // Those that are still used come again.
+            // Addresses that are still in use are added again.
             state.locals.clear();
         }
         let (mut buffer, locals) = (Vec::new(), &state.locals);
@@ -230,11 +231,12 @@ impl Legs {
         while let Some(event) = state.leg.poll_event() {
             let leg::Event::Datagram { flow, peer, bytes } = event else { continue };
             if let Some(to_flow) = state.flows.heard(now, flow) {
-                // An origin's network that is slower than the leg loses its own.
+                // If the origin's network is slower than the leg, datagrams are dropped here.
                 let _ = to_flow.try_send((peer, bytes));
                 continue;
             }
-            // Flows are counted apart: they last beyond their program, which nobody tells us of.
+            // Flows do not count as connections, because they outlast their program, whose end the server is
+            // not told.
             let admitted = match self.quotas.join(&association.owner) {
                 Ok(admitted) => admitted,
                 Err(e) => {

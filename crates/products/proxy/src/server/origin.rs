@@ -1,4 +1,4 @@
-//! One stream: to its origin, and back.
+//! Serves one stream: connects it to its origin and moves bytes both ways.
 
 use std::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use crate::role::Live;
 use crate::trunk::{Destination, Reason};
 use crate::trunk_task::{Accepted, Stream};
 
-/// First bytes that are taken before there is a connection: what fits into a SYN, and more.
+/// The most first bytes that are taken before the connection exists: as many as fit into a SYN, and more.
 const FIRST_BYTES_MAX: usize = 16 * 1024;
 
-/// What all streams have in common.
+/// The parts of the server that all streams share.
 #[derive(Clone)]
 pub(super) struct Origins {
     pub(super) connector: Live<Connector>,
@@ -36,7 +36,7 @@ impl From<Failed> for Ending {
 }
 
 impl Origins {
-    /// Serves a stream, to the end. `from` is the client's host, `client` its name.
+    /// Serves a stream until it ends. `from` is the client's address, `client` its name.
     pub(super) async fn serve(&self, accepted: Accepted, from: SocketAddr, client: Option<String>) {
         let clock = Clock::start();
         let Accepted { stream, destination, .. } = accepted;
@@ -66,7 +66,8 @@ impl Origins {
     }
 
     async fn carry(&self, stream: Stream, to: &Destination, flow: &Flow) -> Result<(), Ending> {
-        // What came with the destination. More is not waited for: some origins speak first.
+        // Takes the bytes that came with the destination. It does not wait for more, because some origins
+        // speak first.
         let first = tokio::select! {
             biased;
             first = stream.read(FIRST_BYTES_MAX) => first?,
@@ -85,7 +86,7 @@ impl Origins {
             }
         })?;
         stream.confirm(connected.peer);
-        // It is set once.
+        // The value is set once.
         let _ = flow.origin.set(connected.peer);
         flow.open();
         let leg = TcpLeg::new(connected.stream);

@@ -1,5 +1,5 @@
-//! Connections of nobody who is known, which are refused: the first one is told at once, those that follow it
-//! within a second as a number. So who opens thousands of them fills no log.
+//! Reports refused connections that were not authenticated. The first is reported at once, later ones within
+//! a second only as a number. So a host that opens thousands of connections does not fill the log.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,10 @@ use anabranch_algo::{Span, Time};
 
 use crate::event::Event;
 
-/// For so long refusals are counted before they are told.
+/// The time for which refusals are counted before their number is reported.
 const TOLD_EVERY: Span = Span::from_secs(1);
 
-/// Refusals that were not told yet.
+/// The refusals that were not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     told_at: Option<Time>,
@@ -19,7 +19,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// A connection of this host is refused; what is to be told of it now.
+    /// Notes the refusal of a connection from this host. Returns the event to report now, if there is one.
     pub(super) fn note(&mut self, now: Time, peer: SocketAddr, why: &str) -> Option<Event> {
         if self.untold == 0 && self.told_at.is_none_or(|at| now.since(at) >= TOLD_EVERY) {
             self.told_at = Some(now);
@@ -31,7 +31,7 @@ impl Refusals {
         None
     }
 
-    /// What is to be told of those before, if it is time; asked once a second.
+    /// Returns the event with the number of earlier refusals, if it is time. It is called once a second.
     pub(super) fn told(&mut self, now: Time) -> Option<Event> {
         if self.untold == 0 || self.told_at.is_some_and(|at| now.since(at) < TOLD_EVERY) {
             return None;

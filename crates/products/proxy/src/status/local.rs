@@ -1,7 +1,7 @@
-//! Snapshots over a Unix socket: whoever may open it gets one, as JSON, and the connection ends.
+//! Serves snapshots over a Unix socket: each connection gets one as JSON and is then closed.
 //!
-//! The sockets of all roles of a user are in one directory, `proxy-ROLE-PID.sock`. Directory and socket are
-//! their owner's alone.
+//! The sockets of all roles of a user are in one directory, as `proxy-ROLE-PID.sock`. Only their owner can
+//! use directory and socket.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _};
@@ -21,18 +21,19 @@ use tokio::time::{sleep, timeout};
 use crate::socket::ACCEPT_PAUSE;
 use crate::status::{Snapshot, Status};
 
-/// Who asks has so long to read the answer.
+/// The time that a client has to read the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Whoever asks waits so long.
+/// The longest time that [`ask`] waits for an answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Those who are answered at a time; more wait.
+/// The most clients that are answered at a time; more wait.
 const ANSWERS_MAX: usize = 8;
-/// The longest snapshot: some 500 bytes for each connection, trunk and link are half a megabyte.
+/// The most bytes of a snapshot. With some 500 bytes for each connection, trunk and link, it has about half a
+/// megabyte.
 const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
 const PREFIX: &str = "proxy-";
 const SUFFIX: &str = ".sock";
 
-/// A socket at which snapshots can be had, until this is dropped.
+/// A socket that serves snapshots until this is dropped.
 #[derive(Debug)]
 pub struct LocalStatus {
     path: PathBuf,
@@ -40,7 +41,7 @@ pub struct LocalStatus {
 }
 
 impl LocalStatus {
-    /// Where it is.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -54,16 +55,17 @@ impl Drop for LocalStatus {
     }
 }
 
-/// Hands out snapshots at a socket in a directory, which is made. Sockets of processes that are gone are
-/// removed.
+/// Serves snapshots at a socket in a directory, which is made if it does not exist. Sockets of processes that
+/// have ended are removed.
 ///
 /// # Errors
-/// The directory cannot be made, or others can write it; what bind(2) says: the name may be too long.
+/// If the directory cannot be made, if others can write to it, or if bind(2) fails, for example because the
+/// path is too long.
 pub fn listen(status: &Status, dir: &Path) -> io::Result<LocalStatus> {
     PrivateDir::make(dir, Access::Secret)?;
     for path in sockets(dir) {
         let is_gone = process(&path).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-        // Of another PID namespace: then it answers.
+        // The process may be in another PID namespace; its socket then answers.
         if is_gone && UnixStream::connect(&path).is_err() {
             let _ = fs::remove_file(&path);
         }
@@ -71,12 +73,12 @@ pub fn listen(status: &Status, dir: &Path) -> io::Result<LocalStatus> {
     let name = format!("{PREFIX}{}-{}{SUFFIX}", status.role().name(), std::process::id());
     let path = dir.join(name);
     if UnixStream::connect(&path).is_err() {
-        // One of this number, from before.
+        // The socket is left from an earlier process with this number.
         let _ = fs::remove_file(&path);
     }
     let entered = status.runtime.enter();
     let listener = UnixListener::bind(&path)?;
-    // The directory may be one that others can enter.
+    // Other users may be able to enter the directory.
     fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     drop(entered);
     let task = status.runtime.spawn(answer(listener, status.clone()));
@@ -86,7 +88,7 @@ pub fn listen(status: &Status, dir: &Path) -> io::Result<LocalStatus> {
 async fn answer(listener: UnixListener, status: Status) {
     let places = Arc::new(Semaphore::new(ANSWERS_MAX));
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((mut stream, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
@@ -94,16 +96,16 @@ async fn answer(listener: UnixListener, status: Status) {
         };
         let status = status.clone();
         tokio::spawn(async move {
-            // Nothing in it can fail.
+            // Serializing a snapshot cannot fail.
             let text = serde_json::to_string(&status.snapshot()).unwrap_or_default();
-            // Who does not read has no answer.
+            // A client that does not read gets no answer.
             let _ = timeout(ANSWER_TIMEOUT, stream.write_all(text.as_bytes())).await;
             drop(place);
         });
     }
 }
 
-/// The sockets in a directory, in order of their names.
+/// Returns the sockets in a directory, ordered by name.
 #[must_use]
 pub fn sockets(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(dir)
@@ -116,17 +118,17 @@ pub fn sockets(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The process of a socket, by its name.
+/// Returns the process of a socket, from its name.
 fn process(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     name.rsplit_once('-')?.1.parse().ok()
 }
 
-/// What the role behind a socket is doing.
+/// Asks the role behind a socket for its state.
 ///
 /// # Errors
-/// Nobody listens there any more (`ConnectionRefused`, `NotFound`), it is somebody else's
-/// (`PermissionDenied`), or no snapshot comes (`InvalidData`, `WouldBlock`).
+/// If no process listens there any more (`ConnectionRefused`, `NotFound`), if the socket belongs to another
+/// user (`PermissionDenied`), or if no snapshot comes (`InvalidData`, `WouldBlock`).
 pub fn ask(path: &Path) -> io::Result<Snapshot> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(ASK_TIMEOUT))?;

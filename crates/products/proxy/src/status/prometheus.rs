@@ -1,4 +1,4 @@
-//! A snapshot as text for Prometheus.
+//! Writes a snapshot as text for Prometheus.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use anabranch_net::prometheus::{Exposition, Kind};
 
 use crate::status::{Link, LinkState, Snapshot};
 
-/// One metric of each link: name without prefix, type, help, value.
+/// A metric of each link: name without prefix, type, help and value.
 type Metric = (&'static str, Kind, &'static str, fn(&Link) -> Option<f64>);
 
 const LINK: &[Metric] = &[
@@ -35,8 +35,8 @@ const LINK: &[Metric] = &[
     }),
 ];
 
-/// The metrics of a snapshot. Links are few, clients those that are there; nothing is told of single
-/// connections.
+/// Writes the metrics of a snapshot. They have one series for each link and each present client, but none for
+/// single connections.
 #[must_use]
 pub fn prometheus_text(snapshot: &Snapshot) -> String {
     let mut all = Exposition::new();
@@ -74,7 +74,7 @@ pub fn prometheus_text(snapshot: &Snapshot) -> String {
             let Some(value) = value(link).filter(|value| value.is_finite()) else { continue };
             let client = link.client.as_deref().unwrap_or_default();
             let labels: [(&str, &dyn Display); 2] = [("link", &link.name), ("client", &client)];
-            // Prometheus takes an empty label for none.
+            // Prometheus treats an empty label as a missing one.
             all.sample(if link.client.is_some() { &labels } else { &labels[..1] }, value);
         }
     }

@@ -1,55 +1,55 @@
-//! What a role is doing, as plain numbers and texts.
+//! The state of a role as plain numbers and texts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Finished, Protocol, Totals};
 
-/// What a role is doing. Bytes are counted from its start. There are no secrets in it, but it says who goes
-/// where.
+/// The state of a role. Bytes are counted from its start. It contains no secrets, but it shows which host
+/// uses which destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Which role.
+    /// The role.
     pub role: Role,
     /// The version of the program.
     pub release: String,
-    /// Its process.
+    /// The number of its process.
     pub pid: u32,
-    /// Since it began, seconds.
+    /// The time since the role began, in seconds.
     pub uptime_s: f64,
-    /// The server of a client.
+    /// The server, if the role is a client.
     pub server: Option<String>,
-    /// Where it listens.
+    /// The addresses at which the role listens.
     pub listening: Vec<Listening>,
-    /// What it did in all, in connections that have ended.
+    /// The sums over the connections that have ended.
     pub totals: Totals,
-    /// The links: of a client its interfaces, of a server the addresses that clients come from.
+    /// The links: a client's interfaces, or the addresses of a server's clients.
     pub links: Vec<Link>,
-    /// The clients that are there, of a server.
+    /// The present clients, if the role is a server.
     pub clients: Vec<Client>,
-    /// The trunks that are there.
+    /// The present trunks.
     pub trunks: Vec<Trunk>,
-    /// Connections of programs that are open.
+    /// The number of open connections of programs.
     pub open_connections: u64,
-    /// Of these the [500](super::CONNECTIONS_MAX) that have moved most.
+    /// The [500](super::CONNECTIONS_MAX) open connections that have moved the most bytes.
     pub connections: Vec<Connection>,
-    /// Programs that send datagrams.
+    /// The number of programs that send datagrams.
     pub datagram_flows: u64,
-    /// The last connections that have ended, the latest first, 50 at most.
+    /// The last connections that have ended, the latest first, at most 50.
     pub finished: Vec<Ended>,
 }
 
-/// Which role.
+/// A role of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Takes programs' connections to a server.
+    /// The role that takes programs' connections and sends them to a server.
     Client,
-    /// Connects to origins.
+    /// The role that connects to origins.
     Server,
 }
 
 impl Role {
-    /// Its name: `client`, `server`.
+    /// Returns the name of the role: `client` or `server`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,74 +59,76 @@ impl Role {
     }
 }
 
-/// An address where it listens.
+/// An address at which the role listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// For whom: `socks`, `http`, `trunks`.
+    /// The kind of connections: `socks`, `http`, `transparent` or `trunks`.
     pub door: String,
     /// The address.
     pub address: String,
 }
 
-/// How a link fares. Bytes are those of packets, headers of TCP and below not counted; what was sent again
-/// counts again.
+/// The state of a link. Bytes are those of packets without the headers of TCP and below; retransmissions
+/// count again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// The interface; at the server the client's address.
+    /// The name of the interface at a client, the client's address at a server.
     pub name: String,
-    /// Whose, at the server.
+    /// The name of the client, at the server.
     pub client: Option<String>,
-    /// Whether it is used.
+    /// The state of the link.
     pub state: LinkState,
-    /// What a byte costs, of `via`.
+    /// The cost of a byte, as given in `via`.
     pub cost: Option<u32>,
-    /// How many bytes it may carry in a period, both directions, of `via`.
+    /// The cap in bytes per period, both directions together, as given in `via`.
     pub cap_bytes: Option<u64>,
-    /// What its interface has carried in this period, for whatever program.
+    /// The bytes that the interface has carried in this period, for all programs.
     pub cap_used_bytes: Option<u64>,
-    /// When the next period begins, seconds since 1970-01-01 UTC.
+    /// When the next period begins, in seconds since 1970-01-01 UTC.
     pub cap_renews_s: Option<i64>,
-    /// Subflows of trunks on it.
+    /// The number of trunks' subflows on the link.
     pub subflows: u32,
-    /// Bytes a second from here, of late.
+    /// The bytes per second sent from here recently.
     pub sent_rate_bytes: u64,
-    /// Bytes a second to here, of late.
+    /// The bytes per second received here recently.
     pub received_rate_bytes: u64,
-    /// Bytes from here.
+    /// The bytes sent from here.
     pub sent_bytes: u64,
-    /// Bytes to here.
+    /// The bytes received here.
     pub received_bytes: u64,
-    /// Part of all links' bytes, both directions; at the server, of those of the same client.
+    /// The link's share of the bytes of all links in both directions, in percent; at the server, of the same
+    /// client's links.
     pub share_percent: f64,
-    /// Round-trip time, mean of its subflows.
+    /// The mean round-trip time of the link's subflows, in microseconds.
     pub rtt_us: Option<u64>,
-    /// Part of the bytes from here that was lost and sent again in the last ten seconds; if there were none,
-    /// what probes lost. What is lost on the way to here only the other end knows.
+    /// The part of the bytes sent from here in the last ten seconds that was lost and sent again, in percent.
+    /// If there were none, the part of the probes that was lost. Only the other end knows the losses on the
+    /// way here.
     pub loss_percent: Option<f64>,
-    /// Packets from here that were sent again.
+    /// The number of packets sent from here that were sent again.
     pub retransmissions: u64,
 }
 
-/// Whether a link is used.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
-    /// It is used.
+    /// The link is used, or will be when there are trunks.
     Up,
-    /// It carries data only while no other can.
+    /// The link carries data only while no other can.
     Backup,
-    /// It does not answer.
+    /// The link does not answer.
     Dead,
-    /// There is no such interface, or it is down or has no address.
+    /// The interface does not exist, is down, or has no address.
     Absent,
-    /// It has carried what it may in this period.
+    /// The link has used up its cap in this period.
     Spent,
-    /// It could be used, but no trunk has a subflow on it.
+    /// The link could be used, but no trunk has a subflow on it.
     Unused,
 }
 
 impl LinkState {
-    /// Its name, as in JSON.
+    /// Returns the name of the state, as in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -140,45 +142,45 @@ impl LinkState {
     }
 }
 
-/// A client, at the server.
+/// A client, as the server sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// The name of its key; without keys, its address.
+    /// The name of the client's key, or without keys its address.
     pub name: String,
-    /// Its trunks.
+    /// The number of its trunks.
     pub trunks: u32,
-    /// Its links.
+    /// The number of its links.
     pub links: u32,
-    /// Its programs' connections that are open.
+    /// The number of its programs' open connections.
     pub open_connections: u64,
-    /// Bytes a second to it, of late.
+    /// The bytes per second sent to it recently.
     pub sent_rate_bytes: u64,
-    /// Bytes a second from it, of late.
+    /// The bytes per second received from it recently.
     pub received_rate_bytes: u64,
-    /// Bytes to it, over all of its links.
+    /// The bytes sent to it over all of its links.
     pub sent_bytes: u64,
-    /// Bytes from it, over all of its links.
+    /// The bytes received from it over all of its links.
     pub received_bytes: u64,
 }
 
 /// A trunk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trunk {
-    /// Its other end.
+    /// The address of the other end.
     pub peer: String,
     /// The client's name, at the server.
     pub client: Option<String>,
-    /// `MPTCP` or `TCP`.
+    /// The transport, `MPTCP` or `TCP`.
     pub transport: String,
-    /// Since it is there, seconds.
+    /// The age of the trunk in seconds.
     pub age_s: f64,
-    /// Streams that are open.
+    /// The number of open streams.
     pub open_streams: u32,
-    /// Round-trip time of its pings.
+    /// The round-trip time of its pings, in microseconds.
     pub rtt_us: Option<u64>,
-    /// How long something of ours has waited for an answer, seconds.
+    /// How long something that this end sent has waited for an answer, in seconds.
     pub unanswered_s: f64,
-    /// Its subflows.
+    /// The subflows of the trunk.
     pub subflows: Vec<Subflow>,
 }
 
@@ -187,50 +189,50 @@ pub struct Trunk {
 pub struct Subflow {
     /// The name of its link.
     pub link: String,
-    /// Its own end.
+    /// The address of this end.
     pub local: String,
-    /// Its other end.
+    /// The address of the other end.
     pub remote: String,
-    /// Smoothed round-trip time.
+    /// The smoothed round-trip time, in microseconds.
     pub rtt_us: u64,
-    /// Congestion window, packets.
+    /// The congestion window, in packets.
     pub cwnd: u32,
-    /// Bytes from here, those sent again among them.
+    /// The bytes sent from here, including retransmissions.
     pub sent_bytes: u64,
-    /// Bytes to here.
+    /// The bytes received here.
     pub received_bytes: u64,
-    /// Packets that were sent again.
+    /// The number of packets that were sent again.
     pub retransmissions: u64,
 }
 
-/// A program's connection that is open.
+/// An open connection of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
-    /// A number of its own.
+    /// The number of the connection, unique in its role.
     pub number: u64,
-    /// The program; at the server the client's host.
+    /// The program's address at the client, the client's address at the server.
     pub from: String,
-    /// At the server the client's name, at the client the user's.
+    /// The client's name at the server, the user's name at the client.
     pub client: Option<String>,
-    /// Where to.
+    /// The destination that the program asked for.
     pub destination: String,
-    /// The address that was connected to, at the server.
+    /// The origin's address. Only the server knows it.
     pub origin: Option<String>,
-    /// What it does.
+    /// The state of the connection.
     pub state: ConnectionState,
-    /// Since it is there, seconds.
+    /// The age of the connection in seconds.
     pub age_s: f64,
-    /// Bytes towards the origin.
+    /// The number of bytes towards the origin.
     pub sent_bytes: u64,
-    /// Bytes from the origin.
+    /// The number of bytes from the origin.
     pub received_bytes: u64,
 }
 
-/// What a connection does.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionState {
-    /// At the client it waits for a trunk, at the server for the origin.
+    /// The connection waits for a trunk at the client, or for the origin at the server.
     Connecting,
     /// Bytes may go both ways.
     Open,
@@ -239,7 +241,7 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
-    /// Its name, as in JSON.
+    /// Returns the name of the state, as in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -253,23 +255,23 @@ impl ConnectionState {
 /// A program's connection that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// `tcp`, or `udp`: all datagrams of a program.
+    /// The protocol: `tcp`, or `udp` for all datagrams of a program.
     pub protocol: String,
-    /// The program; at the server the client's host.
+    /// The program's address at the client, the client's address at the server.
     pub from: String,
-    /// At the server the client's name, at the client the user's.
+    /// The client's name at the server, the user's name at the client.
     pub client: Option<String>,
-    /// Where to.
+    /// The destination that the program asked for.
     pub destination: String,
-    /// The address that was connected to, at the server.
+    /// The origin's address. Only the server knows it.
     pub origin: Option<String>,
-    /// Bytes towards the origin.
+    /// The number of bytes towards the origin.
     pub sent_bytes: u64,
-    /// Bytes from the origin.
+    /// The number of bytes from the origin.
     pub received_bytes: u64,
-    /// How long it lasted, seconds.
+    /// The duration in seconds.
     pub duration_s: f64,
-    /// Why it did not end in order.
+    /// The reason, if the connection did not end in order.
     pub error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The secret of the status page: who knows it may look.
+//! The secret of the status page. A request needs it to see the role's state.
 
 use std::fmt;
 use std::io;
@@ -10,22 +10,22 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::constant_time::same;
 
-/// 128 bits: nobody guesses them.
+/// The number of random bytes of a token: 128 bits cannot be guessed.
 const TOKEN_BYTES: usize = 16;
-/// A file with a token is a line.
+/// The most bytes of a token's file, which has one line.
 const FILE_BYTES_MAX: u64 = 1024;
 
 /// A random secret, written with hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// What keeps a token from being used.
+/// The reason why a token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Its file cannot be read or made; others can read it, or write its directory.
+    /// The file cannot be read or made, others can read it, or others can write its directory.
     #[error("the token file {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// It has something else in it.
+    /// The file does not contain a token.
     #[error("the token file {0} has no token of 32 hexadecimal digits: delete it, and one is made")]
     NoToken(PathBuf),
     /// The system has no random numbers.
@@ -33,7 +33,7 @@ pub enum TokenError {
     NoRandomness,
 }
 
-/// The secret stays in its file and in the address that is printed.
+/// Hides the secret, which is only in its file and in the printed address.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(hidden)")
@@ -41,21 +41,21 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new one.
+    /// Makes a new token.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// If the system has no random numbers.
     pub fn generate() -> Result<Self, TokenError> {
         let mut bytes = [0; TOKEN_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_| TokenError::NoRandomness)?;
         Ok(Self(HEXLOWER.encode(&bytes)))
     }
 
-    /// Reads the token of a file, or makes one if there is no file: a monitor that was told of it finds the
-    /// same after a restart.
+    /// Reads the token in a file, or makes one and the file if there is none. So a monitor can use the same
+    /// token after a restart.
     ///
     /// # Errors
-    /// See [`TokenError`].
+    /// If the file cannot be read or made, or if it holds no token; see [`TokenError`].
     pub fn load_or_create(path: &Path) -> Result<Self, TokenError> {
         let token = Self::generate()?;
         match private_file::create(path, Access::Secret, format!("{}\n", token.0).as_bytes()) {
@@ -68,20 +68,20 @@ impl Token {
     fn load(path: &Path) -> Result<Self, TokenError> {
         let read = private_file::read(path, Access::Secret, FILE_BYTES_MAX)
             .map_err(|e| TokenError::Io(path.to_owned(), e))?;
-        // One that was removed a moment ago has no token either.
+        // A file that was removed a moment ago counts as one without a token.
         let text = String::from_utf8(read.unwrap_or_default()).unwrap_or_default();
         let text = text.trim_end();
         let is_token = HEXLOWER.decode(text.as_bytes()).is_ok_and(|bytes| bytes.len() == TOKEN_BYTES);
         is_token.then(|| Self(text.to_owned())).ok_or_else(|| TokenError::NoToken(path.to_owned()))
     }
 
-    /// It as text, for whoever is to know it.
+    /// Returns the token as text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is it. The time that this takes says nothing of where they differ.
+    /// Whether `other` is the token. The time does not depend on where they differ.
     #[must_use]
     pub fn is(&self, other: &str) -> bool {
         same(self.0.as_bytes(), other.as_bytes())

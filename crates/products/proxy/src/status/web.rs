@@ -1,13 +1,12 @@
-//! The status page, the snapshot as JSON, and metrics for Prometheus, over HTTP.
+//! Serves the status page, the snapshot as JSON, and metrics for Prometheus, over HTTP.
 //!
-//! * `/`, `/style.css`, `/script.js`: the page. There is nothing in it that is a secret, and nothing from
-//!   elsewhere.
-//! * `/status.json`, `/metrics`: what the role is doing, for those who know the [`Token`]: `Authorization:
-//!   Bearer TOKEN`, or `?token=TOKEN`. The page has it behind `#`, which browsers send to nobody.
+//! * `/`, `/style.css`, `/script.js`: the page. It contains no secret and loads nothing from other hosts.
+//! * `/status.json`, `/metrics`: the role's state, for requests with the [`Token`]: `Authorization: Bearer
+//! TOKEN`, or `?token=TOKEN`. The page has the token behind `#`, which browsers do not send.
 //!
-//! A page of another site must not read it by giving its own name this address (DNS rebinding):
-//! [`ResourceRequest::must_be_own`]. No site is allowed to read
-//! answers (no CORS), and none to show the page in a frame.
+//! A page of another site must not read the state by giving its own name this address (DNS rebinding), so
+//! [`ResourceRequest::must_be_own`] checks the host. No other site may read answers (no CORS), and none may
+//! show the page in a frame.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +19,7 @@ use anabranch_net::prometheus::MEDIA_TYPE;
 use crate::status::{Status, Token, prometheus_text};
 
 const JSON: &str = "application/json";
-/// Of all that is answered here.
+/// The header fields of every answer.
 const FIELDS: &[(&str, &str)] = &[
     (
         "content-security-policy",
@@ -33,7 +32,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
-/// The parts of the page: path, media type, bytes.
+/// The files of the page: path, media type and content.
 const PAGE: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
@@ -48,7 +47,7 @@ pub struct WebStatus {
 }
 
 impl WebStatus {
-    /// Where it is.
+    /// Returns the address of the page.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -58,7 +57,7 @@ impl WebStatus {
 /// Serves the page of a role at an address.
 ///
 /// # Errors
-/// What bind(2) says; there is no thread for it.
+/// If the address cannot be bound, or if the server's thread cannot be started.
 pub fn serve(status: &Status, address: SocketAddr, token: Token) -> io::Result<WebStatus> {
     let server = Server::bind(&[address])?;
     let address = server.addresses()[0];
@@ -72,7 +71,7 @@ struct Page {
 }
 
 impl Page {
-    /// Whether the request may know what the role is doing.
+    /// Checks that the request has the token.
     fn admit(&self, request: &ResourceRequest<'_>) -> Result<(), (Refusal, &'static str)> {
         let bearer = request.authorization.and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
@@ -116,7 +115,7 @@ impl ContentProvider for Page {
         let snapshot = self.status.snapshot();
         match path.as_str() {
             "/metrics" => found(MEDIA_TYPE, prometheus_text(&snapshot).into_bytes()),
-            // Nothing in it can fail.
+            // Serializing a snapshot cannot fail.
             _ => found(JSON, serde_json::to_vec(&snapshot).unwrap_or_default()),
         }
     }

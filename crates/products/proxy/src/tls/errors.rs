@@ -1,4 +1,4 @@
-//! What fails in TLS, in words.
+//! The errors of TLS connections, as sentences for people.
 
 use std::io;
 
@@ -7,30 +7,30 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, PeerIncomp
 
 use crate::tls::verifier::WrongKey;
 
-/// Why there is no TLS connection.
+/// The reason why there is no TLS connection.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The handshake took too long.
     #[error("the TLS handshake was not over in time")]
     Timeout,
-    /// The other side wants another protocol inside TLS, or none.
+    /// The other side does not offer the proxy's protocol inside TLS.
     #[error("the other side speaks TLS, but does not want the proxy's protocol")]
     Alpn,
-    /// The server shows another key than it was paired with.
+    /// The server's key is not the one of the pairing.
     #[error("{0}")]
     WrongKey(WrongKey),
     /// The client's key is not in the server's list.
     #[error("the client's key is not known here")]
     UnknownClient,
-    /// The client shows no key.
+    /// The client sent no key.
     #[error("the client shows no key")]
     NoClientKey,
-    /// Something else, in words.
+    /// Another error; the text describes it.
     #[error("{0}")]
     Handshake(String),
 }
 
-/// An error of a TLS connection in words, where it is one; else its own.
+/// Describes an error for people. Errors of TLS get their own text, all others keep theirs.
 #[must_use]
 pub fn explain(error: &io::Error) -> String {
     match tls_error::of(error) {
@@ -39,7 +39,7 @@ pub fn explain(error: &io::Error) -> String {
     }
 }
 
-/// Whether the server says, as it ends the connection, that it does not know this client's key.
+/// Whether the server ended the connection because it does not know this client's key.
 #[must_use]
 pub fn is_key_unknown(error: &io::Error) -> bool {
     matches!(tls_error::of(error), Some(Error::AlertReceived(AlertDescription::AccessDenied)))

@@ -1,4 +1,4 @@
-//! Who is who: a key is known or it is not.
+//! Verifies the raw public keys of both ends: a key is known or it is not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio_rustls::rustls::{
 
 use crate::keys::{Clients, PublicKey};
 
-/// A server that shows another key.
+/// The error that a server has another key than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongKey {
-    /// The one it was paired with.
+    /// The key of the pairing.
     pub expected: PublicKey,
-    /// The one it shows, if it is one of our kind.
+    /// The key of the server, if it is an Ed25519 key.
     pub shown: Option<PublicKey>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for WrongKey {
 
 impl std::error::Error for WrongKey {}
 
-/// Takes one server only.
+/// Accepts only the server with this key.
 #[derive(Debug)]
 pub(super) struct PinnedServer {
     key: PublicKey,
@@ -48,7 +48,7 @@ impl PinnedServer {
     }
 }
 
-/// Takes the clients of a list.
+/// Accepts the clients of a list.
 #[derive(Debug)]
 pub(super) struct KnownClients {
     clients: Arc<Clients>,
@@ -94,7 +94,7 @@ impl ServerCertVerifier for PinnedServer {
         shown: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // Not reached: TLS 1.2 is not spoken. A raw key is no certificate, so this fails.
+        // TLS 1.2 is off, so this is not reached. It would fail, because a raw key is no certificate.
         verify_tls12_signature(message, shown, signed, &self.algorithms)
     }
 
@@ -129,7 +129,7 @@ impl ClientCertVerifier for KnownClients {
     ) -> Result<ClientCertVerified, Error> {
         match PublicKey::from_spki(shown).and_then(|key| self.clients.name(&key)) {
             Some(_) => Ok(ClientCertVerified::assertion()),
-            // The client is told "access denied".
+            // The client gets the alert "access denied".
             None => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
         }
     }
@@ -140,7 +140,7 @@ impl ClientCertVerifier for KnownClients {
         shown: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // As above.
+        // TLS 1.2 is off, so this is not reached. It would fail, because a raw key is no certificate.
         verify_tls12_signature(message, shown, signed, &self.algorithms)
     }
 

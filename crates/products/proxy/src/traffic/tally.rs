@@ -1,4 +1,4 @@
-//! Bytes of links, counted from what subflows say of themselves. Numbers in, numbers out.
+//! Counts the bytes of links from readings of subflows. It reads no clock and no socket.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -6,27 +6,28 @@ use std::net::SocketAddr;
 use anabranch_algo::{Span, Time};
 use anabranch_net::netlink::TcpInfo;
 
-/// Rates are means over so long, at least.
+/// The shortest time over which rates are averaged.
 const RATE_SPAN: Span = Span::from_millis(1_500);
-/// Loss is that of so long.
+/// The time over which losses are counted.
 const LOSS_SPAN: Span = Span::from_secs(10);
-/// A link without a subflow is forgotten after so long, and before that if there are so many.
+/// The time after which a link without a subflow is forgotten, and the number of links above which it is
+/// forgotten sooner.
 const FORGET_AFTER: Span = Span::from_secs(3_600);
 const LINKS_MAX: usize = 1_024;
-/// A subflow whose retransmissions were answered by nothing so many times in a row is silent: with the least
-/// time-out of Linux, 200 ms, that is a second and a half.
+/// The number of unanswered retransmissions in a row after which a subflow is silent. With Linux's shortest
+/// time-out of 200 ms, they take a second and a half.
 const SILENT_BACKOFF: u8 = 3;
 
-/// A link.
+/// The name of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// Whose, at the server.
+    /// The name of the client, at the server.
     pub(crate) client: Option<String>,
-    /// The interface, or at the server the client's address.
+    /// The interface at the client, the client's address at the server.
     pub(crate) link: String,
 }
 
-/// What a subflow says of itself; counts are from its beginning.
+/// The numbers that a subflow reports. Counts are from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) sent_bytes: u64,
@@ -34,16 +35,16 @@ pub(crate) struct Reading {
     pub(crate) resent_bytes: u64,
     pub(crate) resent_packets: u64,
     pub(crate) rtt_us: Option<u64>,
-    /// The part that is lost, 0 to 1, if it measures that itself.
+    /// The part that is lost, from 0 to 1, if the subflow measures it itself.
     pub(crate) loss: Option<f64>,
-    /// Nothing that was sent has an answer.
+    /// Whether recently sent packets have no answer.
     pub(crate) is_silent: bool,
 }
 
 impl Reading {
     pub(crate) fn of(tcp: &TcpInfo) -> Self {
         Self {
-            // An older kernel does not tell what was sent.
+            // An older kernel does not report the bytes that were sent.
             sent_bytes: tcp.bytes_sent.max(tcp.bytes_acked),
             received_bytes: tcp.bytes_received,
             resent_bytes: tcp.bytes_retrans,
@@ -55,13 +56,13 @@ impl Reading {
     }
 }
 
-/// A link as it is now.
+/// The present state of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) key: Key,
-    /// Subflows of trunks.
+    /// The number of trunks' subflows.
     pub(crate) subflows: u32,
-    /// Datagrams may go over it.
+    /// Whether datagrams may use the link.
     pub(crate) has_datagrams: bool,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
@@ -70,14 +71,14 @@ pub(crate) struct Row {
     pub(crate) received_rate_bytes: u64,
     pub(crate) loss_percent: Option<f64>,
     pub(crate) rtt_us: Option<u64>,
-    /// None of its subflows gets an answer.
+    /// Whether all of its subflows are silent.
     pub(crate) is_silent: bool,
 }
 
-/// The number that a path of datagrams has instead of a trunk's.
+/// The number that paths of datagrams have in place of a trunk's.
 pub(crate) const DATAGRAMS: u64 = 0;
 
-/// Which subflow: the number of its trunk, and both ends.
+/// Identifies a subflow by the number of its trunk and both addresses.
 pub(crate) type Subflow = (u64, SocketAddr, SocketAddr);
 
 #[derive(Debug)]
@@ -97,13 +98,13 @@ struct Counts {
 struct Link {
     counts: Counts,
     resent_packets: u64,
-    /// The counts of late, each with when it was.
+    /// Recent counts with their times.
     history: VecDeque<(Time, Counts)>,
-    /// Since when it has no subflow.
+    /// Since when the link has no subflow.
     unused_since: Option<Time>,
 }
 
-/// All links.
+/// The counts of all links.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     subflows: BTreeMap<Subflow, Seen>,
@@ -111,13 +112,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A subflow says this. It stays with the link that it was first seen on: one that goes down has no
-    /// address any more.
+    /// Takes a reading of a subflow. The subflow stays with the link on which it was first seen, because an
+    /// interface that goes down loses its address.
     pub(crate) fn read(&mut self, subflow: Subflow, key: Key, reading: Reading) {
         let seen = self.subflows.entry(subflow).or_insert_with(|| Seen { key, reading: Reading::default() });
         let before = std::mem::replace(&mut seen.reading, reading);
         let link = self.links.entry(seen.key.clone()).or_default();
-        // One that counts less than before is another of the same name.
+        // A subflow that counts less than before is a new one with the same addresses.
         let is_same =
             reading.sent_bytes >= before.sent_bytes && reading.received_bytes >= before.received_bytes;
         let before = if is_same { before } else { Reading::default() };
@@ -127,12 +128,12 @@ impl Tally {
         link.resent_packets += reading.resent_packets.saturating_sub(before.resent_packets);
     }
 
-    /// Only these subflows of the trunk are there.
+    /// Forgets the subflows of the trunk that do not exist any more.
     pub(crate) fn retain(&mut self, trunk: u64, is_there: impl Fn(&Subflow) -> bool) {
         self.subflows.retain(|subflow, _| subflow.0 != trunk || is_there(subflow));
     }
 
-    /// All that there is now has been read.
+    /// Ends a round of readings at this time: stores the counts and forgets old links.
     pub(crate) fn step(&mut self, now: Time) {
         for (key, link) in &mut self.links {
             link.history.push_back((now, link.counts));
@@ -151,7 +152,7 @@ impl Tally {
         }
     }
 
-    /// The links, by their names.
+    /// Returns the links, ordered by name.
     pub(crate) fn rows(&self) -> Vec<Row> {
         self.links.iter().map(|(key, link)| self.row(key, link)).collect()
     }
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!((rows[1].received_bytes, rows[1].received_rate_bytes, rows[1].loss_percent), (7, 0, None));
 
         tally.retain(1, |_| false);
-        // Its port again: it counts from 0.
+        // A new subflow has the same port and counts from 0.
         tally.read(subflow(2, 1), key("a"), reading(5, 0, 0));
         tally.step(Time::ZERO + Span::from_secs(11));
         let a = &tally.rows()[0];

@@ -1,11 +1,11 @@
-//! How many streams move bytes, without a list of them.
+//! Counts the streams that move bytes, without a list of them.
 
 use anabranch_algo::{Span, Time};
 
-/// A stream moves bytes for one to two of these after its last ones.
+/// The length of an epoch. A stream counts for one to two epochs after its last bytes.
 const EPOCH: Span = Span::from_secs(1);
 
-/// Counts streams that had bytes in this epoch and in the one before.
+/// The numbers of streams that moved bytes in this epoch and in the one before.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     epoch: u32,
@@ -14,7 +14,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// A stream that had bytes last in epoch `last` has some now.
+    /// Notes that a stream moves bytes now. `last` is the epoch in which it last did, and is updated.
     pub(super) fn note(&mut self, now: Time, last: &mut u32) {
         self.turn(now);
         if *last != self.epoch {
@@ -23,14 +23,14 @@ impl Activity {
         }
     }
 
-    /// Streams that move bytes.
+    /// Returns the number of streams that move bytes.
     pub(super) fn moving(&mut self, now: Time) -> u32 {
         self.turn(now);
         self.current.max(self.before)
     }
 
     fn turn(&mut self, now: Time) {
-        // From 1 on: 0 is the last epoch of a stream that never had bytes.
+        // Epochs begin at 1, because 0 stands for a stream that never had bytes.
         let epoch = u32::try_from(now.as_nanos() / EPOCH.as_nanos() + 1).unwrap_or(u32::MAX);
         if epoch > self.epoch {
             self.before = if epoch == self.epoch + 1 { self.current } else { 0 };

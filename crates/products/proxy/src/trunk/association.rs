@@ -1,18 +1,18 @@
-//! Asking for a leg.
+//! The request for a leg.
 
 use crate::trunk::frame::{ASK_LEG, LEG};
 use crate::trunk::frame::{Association, Frame, ProtocolError};
 use crate::trunk::{Event, Side, Trunk};
 
 impl Trunk {
-    /// The client asks for a leg; [`Event::Leg`] follows, unless the server knows of none. One at a time.
+    /// Requests a leg at the client, one at a time. [`Event::Leg`] follows, unless the server knows no legs.
     pub fn ask_leg(&mut self, version: u16) {
         if self.side == Side::Client && !std::mem::replace(&mut self.is_leg_asked, true) {
             self.push_control(Frame::AskLeg { version });
         }
     }
 
-    /// The server answers [`Event::LegAsked`].
+    /// Answers [`Event::LegAsked`] at the server.
     pub fn answer_leg(&mut self, association: Association) {
         if self.side == Side::Server && std::mem::take(&mut self.is_leg_asked) {
             self.push_control(Frame::Leg(association));

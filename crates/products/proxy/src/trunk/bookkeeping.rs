@@ -1,14 +1,14 @@
-//! Which streams there are, and which lists they are in.
+//! Keeps the streams, and the lists that contain them.
 
 use crate::trunk::frame::{Frame, Reason};
 use crate::trunk::stream::Stream;
 use crate::trunk::{Event, Trunk};
 
-/// Short frames that wait to be sent, beyond two for each stream.
+/// The number of short frames that may wait beyond two for each stream.
 const CONTROLS_MIN: usize = 1_024;
 
 impl Trunk {
-    /// Puts a stream into the schedule if it has something to send.
+    /// Adds a stream to the schedule if it has bytes or its end to send.
     pub(super) fn list_to_send(&mut self, number: u32) {
         if let Some(stream) = self.streams.get_mut(&number)
             && stream.has_to_send()
@@ -18,7 +18,7 @@ impl Trunk {
         }
     }
 
-    /// Puts a stream into the list of those that have credit to give.
+    /// Adds a stream to the list of those that have credit to return.
     pub(super) fn list_credit(&mut self, number: u32) {
         if let Some(stream) = self.streams.get_mut(&number)
             && stream.is_credit_due()
@@ -28,13 +28,13 @@ impl Trunk {
         }
     }
 
-    /// Bytes that wait here: that came and were not read, that were written and not sent.
+    /// Returns the bytes that wait here: those received and not read, and those written and not sent.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.held + self.queued
     }
 
-    /// Frees half of what waits here: resets the streams that hold the most ([`Reason::Busy`]).
+    /// Frees half of the waiting bytes by resetting the streams that hold the most ([`Reason::Busy`]).
     pub fn shed(&mut self) {
         let enough = self.held_bytes() / 2;
         let sizes = self
@@ -61,7 +61,8 @@ impl Trunk {
         CONTROLS_MIN + 2 * self.settings.streams as usize
     }
 
-    /// Drops what a stream has received, and with `both` what it has queued; notes that it was reset.
+    /// Drops the received bytes of a stream, with `both` also its queued ones. If `reset` is given, marks it
+    /// as reset.
     pub(super) fn drop_bytes(&mut self, number: u32, both: bool, reset: Option<Reason>) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         self.held -= stream.received.len();
@@ -83,18 +84,19 @@ impl Trunk {
         }
     }
 
-    /// Forgets a stream that was released and has nothing left to say.
+    /// Forgets a stream that was released and has nothing left to send.
     pub(super) fn remove_if_done(&mut self, number: u32) {
         self.count_if_ended(number);
         let is_done = |stream: &Stream| stream.is_released && (stream.reset.is_some() || stream.is_all_sent);
         let Some(stream) = self.streams.get(&number).filter(|stream| is_done(stream)) else { return };
         if !stream.has_ended() {
-            // The other side goes on sending to nobody.
+            // The other side may still send, so the stream is reset.
             return self.reset_and_remove(number);
         }
         self.grown -= stream.window - self.settings.stream_window;
         self.streams.remove(&number);
-        // Lists may name streams that are no more: not many more than there are.
+        // The lists may contain streams that no longer exist. They are cleaned when there are too many of
+        // these.
         let (streams, limit) = (&self.streams, 64 + 2 * self.streams.len());
         if self.schedule.len() > limit {
             self.schedule.retain(|number| streams.contains_key(&number));

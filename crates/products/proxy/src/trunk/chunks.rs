@@ -1,12 +1,12 @@
-//! Bytes that wait: of a stream that was not read yet, or not sent yet.
+//! Bytes that wait to be read or to be sent.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// A piece of at least so many bytes is kept as it came, without a copy; smaller ones are copied together.
-/// A piece that is kept keeps the buffer that it was read into: a peer that chooses its pieces well makes
-/// those cost at most (bytes of a buffer / this) times the bytes that it has credit for.
+/// Pieces of at least this many bytes are kept without a copy; smaller ones are copied together. A kept piece
+/// keeps the buffer into which it was read. So a hostile peer can make its pieces cost at most (bytes of a
+/// buffer / this constant) times the bytes of its credit.
 pub(super) const SHARED_BYTES_MIN: usize = 8 * 1024;
 
 /// A queue of bytes. It holds no memory while it is empty.
@@ -25,7 +25,7 @@ impl Chunks {
         self.bytes == 0
     }
 
-    /// Appends.
+    /// Appends a piece.
     pub(super) fn push(&mut self, piece: Bytes) {
         if piece.is_empty() {
             return;
@@ -41,7 +41,8 @@ impl Chunks {
             Ok(last) if last.capacity() - last.len() >= piece.len() => last,
             last => {
                 let last = last.map_or_else(|shared| shared, BytesMut::freeze);
-                // Twice the bytes, so that many small pieces are copied a few times each and not more.
+                // The room is twice as large as needed, so that each byte of many small pieces is copied only
+                // a few times.
                 let room = if last.is_empty() { piece.len() } else { 2 * (last.len() + piece.len()) };
                 let mut joined = BytesMut::with_capacity(room);
                 joined.extend_from_slice(&last);
@@ -52,7 +53,7 @@ impl Chunks {
         self.chunks.push_back(joined.freeze());
     }
 
-    /// Takes from the front: at most `at_most` bytes, in one piece, so maybe fewer.
+    /// Takes at most `at_most` bytes from the front, in one piece, which may be shorter.
     pub(super) fn pop(&mut self, at_most: usize) -> Option<Bytes> {
         let first = self.chunks.front_mut()?;
         let piece = if first.len() <= at_most { std::mem::take(first) } else { first.split_to(at_most) };
@@ -65,7 +66,7 @@ impl Chunks {
         Some(piece)
     }
 
-    /// Drops all.
+    /// Drops all bytes.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

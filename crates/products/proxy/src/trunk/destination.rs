@@ -1,4 +1,4 @@
-//! Where a program wants to go: an address or a name, and a port.
+//! The destination of a program: an address or a name, and a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use bytes::{BufMut as _, BytesMut};
 
-/// Bytes of a name at most (RFC 1928 section 5 and RFC 1035 section 2.3.4).
+/// The most bytes of a name (RFC 1928 section 5 and RFC 1035 section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 255;
-/// Bytes of an encoded destination at most: port, kind, name.
+/// The most bytes of an encoded destination: port, kind and name.
 pub(super) const ENCODED_BYTES_MAX: usize = 3 + NAME_BYTES_MAX;
 
 const KIND_IPV4: u8 = 1;
@@ -17,42 +17,42 @@ const KIND_NAME: u8 = 3;
 
 /// A host as the program named it.
 ///
-/// What is an address is one, however it was written: neither `10.0.0.1` as a name nor `::ffff:10.0.0.1` is
-/// another host than the address 10.0.0.1.
+/// Each text that is an address becomes an address: the name `10.0.0.1` and the address `::ffff:10.0.0.1`
+/// both become the address 10.0.0.1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
-    /// An address; never an IPv6 one that maps an IPv4 one (RFC 4291 section 2.5.5.2).
+    /// An address. An IPv6 address that maps an IPv4 one (RFC 4291 section 2.5.5.2) is stored as the latter.
     Ip(IpAddr),
-    /// A name: 1 to 255 visible ASCII characters that are no address.
+    /// A name of 1 to 255 visible ASCII characters that is no address.
     Name(Box<str>),
 }
 
-/// A host and a port: what a program asks for, what OPEN says.
+/// A host and a port, as a program asks for it and OPEN carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Destination {
     host: Host,
     port: u16,
 }
 
-/// What is no destination.
+/// The reason why something is no destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
-    /// Nobody listens on port 0.
+    /// The port is 0.
     #[error("port 0 is no destination")]
     Port,
-    /// The name is empty, longer than 255 bytes or has other than visible ASCII characters.
+    /// The name is empty, longer than 255 bytes, or has other characters than visible ASCII.
     #[error("the host is no address, and no name of 1 to 255 visible ASCII characters")]
     Name,
-    /// It is not `HOST:PORT`.
+    /// The text is not `HOST:PORT`.
     #[error("it is not HOST:PORT")]
     Form,
 }
 
 impl Destination {
-    /// The destination at an address.
+    /// Creates the destination at an address.
     ///
     /// # Errors
-    /// Port 0.
+    /// If the port is 0.
     pub fn from_ip(ip: IpAddr, port: u16) -> Result<Self, DestinationError> {
         if port == 0 {
             return Err(DestinationError::Port);
@@ -60,10 +60,10 @@ impl Destination {
         Ok(Self { host: Host::Ip(ip.to_canonical()), port })
     }
 
-    /// The destination of this name, or of the address that it writes out.
+    /// Creates the destination of a name. A name that is an address in text becomes that address.
     ///
     /// # Errors
-    /// See [`DestinationError`].
+    /// If the name is invalid or the port is 0.
     pub fn from_name(name: &[u8], port: u16) -> Result<Self, DestinationError> {
         let text = std::str::from_utf8(name).map_err(|_| DestinationError::Name)?;
         if let Ok(ip) = text.parse() {
@@ -78,19 +78,19 @@ impl Destination {
         }
     }
 
-    /// The host.
+    /// Returns the host.
     #[must_use]
     pub const fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The port, never 0.
+    /// Returns the port, which is never 0.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The socket address, if the host is an address.
+    /// Returns the socket address, if the host is an address.
     #[must_use]
     pub const fn address(&self) -> Option<SocketAddr> {
         match self.host {
@@ -99,7 +99,7 @@ impl Destination {
         }
     }
 
-    /// Appends the form that OPEN has.
+    /// Appends the destination in the form of OPEN.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         match &self.host {
             Host::Ip(ip) => encode_address(SocketAddr::new(*ip, self.port), out),
@@ -111,7 +111,7 @@ impl Destination {
         }
     }
 
-    /// Reads the whole of `bytes`. `None` if they are no destination.
+    /// Decodes all of `bytes`. Returns `None` if they are no destination.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (port, rest) = bytes.split_first_chunk::<2>()?;
         let (kind, rest) = rest.split_first()?;
@@ -125,7 +125,7 @@ impl Destination {
     }
 }
 
-/// Appends an address in the form of a destination; the port may be 0.
+/// Appends an address in the form of a destination. The port may be 0.
 pub(super) fn encode_address(address: SocketAddr, out: &mut BytesMut) {
     out.put_u16(address.port());
     match address.ip().to_canonical() {
@@ -146,7 +146,7 @@ impl From<SocketAddr> for Host {
     }
 }
 
-/// As in a URL's authority: `[2001:db8::1]:443`, `example.org:443`.
+/// Writes the destination as in a URL's authority: `[2001:db8::1]:443`, `example.org:443`.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
@@ -157,7 +157,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The form of [`Display`](fmt::Display): what a CONNECT request names (RFC 9110 section 9.3.6).
+/// Parses the form of [`Display`](fmt::Display), which is also the form in CONNECT requests (RFC 9110 section
+/// 9.3.6).
 impl FromStr for Destination {
     type Err = DestinationError;
 

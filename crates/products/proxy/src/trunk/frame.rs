@@ -1,4 +1,4 @@
-//! The wire format of a trunk: `docs/wire-proxy.md`.
+//! The wire format of a trunk; `docs/wire-proxy.md` defines it.
 
 use std::net::SocketAddr;
 
@@ -6,20 +6,20 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 use crate::trunk::destination::{Destination, ENCODED_BYTES_MAX, encode_address};
 
-/// The version that this code speaks.
+/// The version of the format.
 pub const VERSION: u16 = 1;
-/// Bytes before a payload.
+/// The number of bytes of a frame's header.
 pub const HEADER_BYTES: usize = 8;
-/// Bytes of a DATA payload that this code sends at most: with the header it fills one record of TLS
-/// (RFC 8446 section 5.1). It takes whatever the length field can say.
+/// The most payload bytes of a DATA frame that this code sends. With the header they fill one record of TLS
+/// (RFC 8446 section 5.1). Received frames may be as long as the length field allows.
 pub const DATA_BYTES_MAX: usize = 16 * 1024 - HEADER_BYTES;
-/// Credit of a new stream before the HELLO came, in bytes; no HELLO may say less.
+/// The credit of a new stream before HELLO arrives, in bytes. A HELLO must not grant less.
 pub const STREAM_CREDIT_MIN: u32 = 256 * 1024;
-/// Credit of a trunk before the HELLO came, in bytes; no HELLO may say less.
+/// The credit of a trunk before HELLO arrives, in bytes. A HELLO must not grant less.
 pub const TRUNK_CREDIT_MIN: u32 = 4 * 1024 * 1024;
-/// Streams of a trunk before the HELLO came; no HELLO may say less.
+/// The number of allowed streams before HELLO arrives. A HELLO must not grant less.
 pub const STREAMS_MIN: u32 = 1_024;
-/// Credit that a stream or a trunk may have, in bytes.
+/// The most credit that a stream or a trunk may have, in bytes.
 pub const CREDIT_MAX: u32 = i32::MAX as u32;
 
 const HELLO: u8 = 0;
@@ -35,55 +35,54 @@ pub(super) const ASK_LEG: u8 = 9;
 pub(super) const LEG: u8 = 10;
 pub(super) const FULL: u8 = 11;
 
-/// Of OPEN: say when it is connected. Of DATA: the last ones.
+/// The flag of OPEN that asks for a confirmation, and that of DATA for the last bytes of a stream.
 const FLAG: u8 = 1;
-/// Bytes of a HELLO that have a meaning.
+/// The number of bytes of a HELLO that this version reads.
 const HELLO_BYTES: usize = 16;
 
-/// What a peer does that `docs/wire-proxy.md` does not allow. It ends the trunk.
+/// A violation of `docs/wire-proxy.md` by the other side. It ends the trunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// It speaks another version.
+    /// The other side speaks another version.
     #[error("the other side speaks version {0} of the trunk's protocol, this one version {VERSION}")]
     Version(u16),
-    /// It does not begin with HELLO, or says it twice.
+    /// The first frame is not HELLO, or HELLO came twice.
     #[error("HELLO is not the first frame, or comes again")]
     Hello,
-    /// A HELLO grants less than every side must.
+    /// HELLO grants less than the protocol's least values.
     #[error("HELLO grants less than the protocol's least")]
     HelloLimits,
-    /// A frame's length is not one that its type has.
+    /// The length of a frame is not valid for its type.
     #[error("a frame of type {0} with {1} bytes")]
     Length(u8, u16),
-    /// A frame of the trunk names a stream, or one of a stream does not, or names one that cannot be.
+    /// A frame of the trunk names a stream, a frame of a stream names none, or the stream cannot exist.
     #[error("a frame of type {0} for stream {1}")]
     Stream(u8, u32),
-    /// An OPEN or OPENED has no destination.
+    /// The destination of an OPEN or OPENED is malformed.
     #[error("a destination that is none")]
     Destination,
-    /// A frame that only the other role sends, or that was not asked for.
+    /// The frame may only be sent by the other role, or was not requested.
     #[error("a frame of type {0} from the wrong side, or unasked")]
     Unasked(u8),
-    /// More bytes than there was credit for.
+    /// The other side sent more bytes than it had credit for.
     #[error("bytes without credit")]
     NoCredit,
-    /// More bytes after the last ones of a stream.
+    /// Bytes arrived after the last ones of a stream.
     #[error("bytes after the last ones of a stream")]
     AfterEnd,
-    /// Credit beyond [`CREDIT_MAX`].
+    /// The credit would exceed [`CREDIT_MAX`].
     #[error("more credit than there can be")]
     CreditOverflow,
-    /// Streams beyond the limit are asked for, and the refusals not read.
+    /// The other side opens streams beyond the limit and does not read the refusals.
     #[error("streams beyond the limit, again and again")]
     TooManyRefused,
 }
 
-/// Why a stream was reset. The numbers are those of the wire.
+/// The reason why a stream was reset. The numbers are those of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// No more interest: the program or the origin has reset its connection. Also any reason that this
-    /// version does not know.
+    /// The program or the origin has reset its connection. Unknown reasons are read as this one.
     NoInterest = 0,
     /// The policy does not allow the destination.
     Denied = 1,
@@ -97,7 +96,7 @@ pub enum Reason {
     Name = 5,
     /// There are too many streams, or too few descriptors.
     Busy = 6,
-    /// The trunk is gone; never sent.
+    /// The trunk is gone. This is never sent.
     TrunkGone = 7,
 }
 
@@ -110,7 +109,7 @@ impl Reason {
     }
 }
 
-/// What the program is told.
+/// Writes the sentence that the program is told.
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -126,13 +125,13 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// Why a side takes no new streams.
+/// The reason why a side takes no new streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GoAwayReason {
-    /// It ends. Also any reason that this version does not know.
+    /// The side ends. Unknown reasons are read as this one.
     Ends = 0,
-    /// It wants another version.
+    /// The side speaks another version.
     Version = 1,
     /// This client has too many trunks.
     TooManyTrunks = 2,
@@ -158,7 +157,7 @@ impl std::fmt::Display for GoAwayReason {
     }
 }
 
-/// What a side sees of the connection that carries the trunk.
+/// The transport of the trunk's connection, as one side sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Transport {
@@ -171,7 +170,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// `MPTCP`, or `TCP`.
+    /// Returns `MPTCP` or `TCP`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -184,24 +183,24 @@ impl Transport {
 /// The first frame of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the sender sees of the connection.
+    /// The transport as the sender sees it.
     pub transport: Transport,
-    /// Credit of a new stream in bytes, from [`STREAM_CREDIT_MIN`].
+    /// The credit of a new stream in bytes, at least [`STREAM_CREDIT_MIN`].
     pub stream_credit: u32,
-    /// Streams at most, from [`STREAMS_MIN`].
+    /// The most open streams, at least [`STREAMS_MIN`].
     pub streams: u32,
-    /// Credit of the trunk in bytes, from [`TRUNK_CREDIT_MIN`].
+    /// The credit of the trunk in bytes, at least [`TRUNK_CREDIT_MIN`].
     pub trunk_credit: u32,
 }
 
-/// The server's word on a leg.
+/// The server's answer to the request for a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Association {
-    /// The version of its format.
+    /// The version of the leg's format.
     pub version: u16,
-    /// The server's UDP port; 0 if there is no leg to be had.
+    /// The server's UDP port, or 0 if the request is refused.
     pub port: u16,
-    /// Its number, which its packets carry.
+    /// The number of the association, which its packets carry.
     pub number: u32,
 }
 
@@ -223,7 +222,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Appends it.
+    /// Appends the frame to `out`.
     pub fn encode(&self, out: &mut BytesMut) {
         let start = out.len();
         let (kind, flags, stream) = match self {
@@ -263,7 +262,7 @@ impl Frame {
             }
             Self::Full => {}
         }
-        // No frame above is longer than ENCODED_BYTES_MAX.
+        // No other frame is longer than ENCODED_BYTES_MAX.
         let len = u16::try_from(out.len() - start - HEADER_BYTES).unwrap_or(0);
         out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
     }
@@ -276,30 +275,30 @@ fn put_header(out: &mut BytesMut, kind: u8, flags: u8, len: u16, stream: u32) {
     out.put_u32(stream);
 }
 
-/// Appends what stands before `len` bytes of a stream; `is_last` if no more follow.
+/// Appends the header before `len` bytes of a stream. `is_last` marks the last bytes of the stream.
 pub fn encode_data_header(stream: u32, len: u16, is_last: bool, out: &mut BytesMut) {
     put_header(out, DATA, u8::from(is_last) * FLAG, len, stream);
 }
 
-/// What a [`FrameReader`] finds.
+/// The result of a [`FrameReader`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// A whole frame.
+    /// A complete frame.
     Frame(Frame),
-    /// Bytes of a DATA frame: all that came of it by now.
+    /// The bytes of a DATA frame that have arrived so far.
     Data {
         /// The stream.
         stream: u32,
-        /// The bytes, maybe none.
+        /// The bytes, perhaps none.
         bytes: Bytes,
-        /// Whether the sender has no more.
+        /// Whether these are the last bytes of the stream.
         is_last: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Within a header or the payload of a short frame.
+    /// The reader is within a header, or within the payload of a short frame.
     Frame,
     Data {
         stream: u32,
@@ -311,13 +310,14 @@ enum State {
     },
 }
 
-/// Cuts a stream of bytes into frames, in whatever pieces it arrives. It holds part of one short frame.
+/// Splits a stream of bytes into frames, however it is cut into pieces. It holds at most a part of one short
+/// frame.
 #[derive(Debug)]
 pub struct FrameReader {
     partial: [u8; HEADER_BYTES + ENCODED_BYTES_MAX],
     have: usize,
     state: State,
-    /// Whether the next frame is the first, and so must be HELLO.
+    /// Whether the next frame is the first one, which must be HELLO.
     is_first: bool,
 }
 
@@ -328,16 +328,17 @@ impl Default for FrameReader {
 }
 
 impl FrameReader {
-    /// At the start of a trunk, where HELLO is first; [`default`](Self::default) is in its midst.
+    /// Creates a reader for the start of a trunk, where HELLO is first. [`default`](Self::default) reads from
+    /// the middle.
     #[must_use]
     pub fn at_start() -> Self {
         Self { is_first: true, ..Self::default() }
     }
 
-    /// Takes the next piece off `input`; `None` when all of it is used up.
+    /// Takes the next piece from `input`. Returns `None` when all of `input` is used.
     ///
     /// # Errors
-    /// What ends the trunk. After an error it must not be called again.
+    /// If the bytes violate the format, which ends the trunk. It must not be called again after an error.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Piece>, ProtocolError> {
         loop {
             match self.state {
@@ -346,7 +347,7 @@ impl FrameReader {
                         return Ok(None);
                     }
                     let bytes = input.split_to(usize::from(left).min(input.len()));
-                    // As long as `left` at most.
+                    // The piece is at most `left` bytes long.
                     let left = left - u16::try_from(bytes.len()).unwrap_or(left);
                     let ends = left == 0;
                     self.state = if ends { State::Frame } else { State::Data { stream, left, is_last } };
@@ -368,7 +369,7 @@ impl FrameReader {
                     if let Some(piece) = self.frame(input)? {
                         return Ok(Some(piece));
                     }
-                    // What was begun waits for the rest of its payload.
+                    // The frame is not complete; the reader waits for the rest of its payload.
                     if self.have > 0 {
                         return Ok(None);
                     }
@@ -377,13 +378,13 @@ impl FrameReader {
         }
     }
 
-    /// Whether it stands between two frames.
+    /// Whether the reader is between two frames.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         self.have == 0 && matches!(self.state, State::Frame)
     }
 
-    /// Whether `wanted` bytes of the frame are there, after what `input` has was added.
+    /// Moves bytes from `input` until the frame has `wanted` bytes. Returns whether it has.
     fn fill(&mut self, wanted: usize, input: &mut Bytes) -> bool {
         let n = wanted.saturating_sub(self.have).min(input.len());
         self.partial[self.have..self.have + n].copy_from_slice(&input[..n]);
@@ -392,7 +393,7 @@ impl FrameReader {
         self.have >= wanted
     }
 
-    /// The header is there: the frame, or the state for what follows.
+    /// Reads the frame after its header, or sets the state for the bytes that follow.
     fn frame(&mut self, input: &mut Bytes) -> Result<Option<Piece>, ProtocolError> {
         let [kind, flags, l0, l1, s0, s1, s2, s3] = *self.partial.first_chunk().unwrap_or(&[0; 8]);
         if std::mem::take(&mut self.is_first) && kind != HELLO {
@@ -400,7 +401,7 @@ impl FrameReader {
         }
         let (len, stream) = (u16::from_be_bytes([l0, l1]), u32::from_be_bytes([s0, s1, s2, s3]));
         let n = usize::from(len);
-        // How long the payload may be, and whether the frame is one of a stream: CREDIT may be either.
+        // Whether the length is valid, and whether the frame must name a stream; CREDIT may do either.
         let (is_len, names_stream) = match kind {
             HELLO => (n >= HELLO_BYTES, Some(false)),
             OPEN => ((4..=ENCODED_BYTES_MAX).contains(&n), Some(true)),
@@ -436,7 +437,7 @@ impl FrameReader {
         }
         self.have = 0;
         if n > used {
-            // `n` came from 16 bits.
+            // `n` was read from 16 bits.
             self.state = State::Skip { left: u16::try_from(n - used).unwrap_or(0) };
         }
         let body = &self.partial[HEADER_BYTES..HEADER_BYTES + used];
@@ -444,7 +445,7 @@ impl FrameReader {
     }
 }
 
-/// Reads a payload whose length was checked.
+/// Parses a payload whose length was checked.
 fn parse(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Result<Frame, ProtocolError> {
     let u32_at = |at: usize| {
         let bytes = body.get(at..).and_then(|rest| rest.first_chunk()).copied();

@@ -1,4 +1,4 @@
-//! What arrives.
+//! Takes the bytes that arrive.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,12 @@ use crate::trunk::stream::Stream;
 use crate::trunk::{Destination, Event, LINGERING_FACTOR, Side, Trunk};
 
 impl Trunk {
-    /// Takes bytes that arrived, in whatever pieces.
+    /// Takes the bytes that arrived, in pieces of any length.
     ///
     /// # Errors
-    /// The other side broke a rule: the world sends what [`transmit`](Self::transmit) has, which is a GOAWAY
-    /// now, calls [`close`](Self::close), and closes the connection. Nothing more is to be received.
+    /// If the other side violates the protocol. The world then sends the output of
+    /// [`transmit`](Self::transmit), which is a GOAWAY, calls [`close`](Self::close), and closes the
+    /// connection. Nothing more may be received.
     pub fn receive(&mut self, now: Time, mut bytes: Bytes) -> Result<(), ProtocolError> {
         if bytes.is_empty() || self.is_closed {
             return Ok(());
@@ -54,7 +55,7 @@ impl Trunk {
                 self.check_known(stream, RESET)?;
                 self.on_reset(stream, reason);
             }
-            // One that was not answered yet is answered by the answer to this one.
+            // If an earlier ping was not answered yet, the answer to this one answers both.
             Frame::Ping(bytes) => self.pong = Some(bytes),
             Frame::Pong(bytes) => self.liveness.on_pong(now, bytes),
             Frame::GoAway(reason) => {
@@ -76,7 +77,7 @@ impl Trunk {
             return Err(ProtocolError::Hello);
         }
         self.peer = hello;
-        // Until now the least was assumed.
+        // Until now the least values were assumed.
         self.credit += hello.trunk_credit - TRUNK_CREDIT_MIN;
         let numbers: Vec<u32> = self.streams.keys().copied().collect();
         for number in numbers {
@@ -86,7 +87,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// Whether a stream of this number was opened once.
+    /// Fails if no stream of this number was ever opened.
     fn check_known(&self, number: u32, kind: u8) -> Result<(), ProtocolError> {
         if number > self.last_opened { Err(ProtocolError::Stream(kind, number)) } else { Ok(()) }
     }
@@ -141,11 +142,11 @@ impl Trunk {
     fn on_data(&mut self, now: Time, number: u32, bytes: Bytes, is_last: bool) -> Result<(), ProtocolError> {
         self.check_known(number, DATA)?;
         self.liveness.note_data();
-        // A piece is part of a frame, and so below 2^16.
+        // A piece is part of a frame, so its length is below 2^16.
         let n = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.granted = self.granted.checked_sub(n).ok_or(ProtocolError::NoCredit)?;
         let Some(stream) = self.streams.get_mut(&number).filter(|stream| stream.reset.is_none()) else {
-            // It was under way when the stream ended.
+            // The bytes were in flight when the stream ended.
             return Ok(());
         };
         if stream.is_all_received && (n > 0 || is_last) {
@@ -188,12 +189,12 @@ impl Trunk {
         Ok(())
     }
 
-    /// The other side, or the end of the connection, resets a stream.
+    /// Handles the reset of a stream by the other side or by the end of the connection.
     pub(super) fn on_reset(&mut self, number: u32, reason: Reason) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if !stream.has_ended() {
             if stream.is_all_received {
-                // Only our direction was open: what came is whole.
+                // Only this side's direction was open, so the received bytes are complete.
                 self.queued -= stream.queued.len();
                 stream.queued.clear();
                 stream.reset = Some(reason);
@@ -207,7 +208,7 @@ impl Trunk {
     }
 }
 
-/// Credit and more of it; `queued` bytes of it are used up but not sent.
+/// Adds credit and checks the limit. `queued` bytes of the credit are used up but not sent.
 fn sum(credit: u32, more: u32, queued: usize) -> Result<u32, ProtocolError> {
     let sum = credit.checked_add(more).ok_or(ProtocolError::CreditOverflow)?;
     let all = sum as usize + queued;

@@ -1,31 +1,31 @@
-//! Whether the other side is there, and how long it takes to hear from it.
+//! Watches whether the other side answers, and measures the round-trip time.
 
 use anabranch_algo::rtt::RttEstimator;
 use anabranch_algo::{Span, Time};
 
-/// The other side is asked if it has said nothing for so long after something was sent.
+/// The time without a word after which the other side is pinged, if something was sent.
 const PROBE_AFTER: Span = Span::from_millis(500);
-/// While data comes the round trip is measured this often: windows grow by it.
+/// The time between two measurements of the round trip while data arrives. Windows grow by it.
 const SAMPLE_EVERY: Span = Span::from_millis(100);
-/// The longest round trip of so long a time counts where windows grow.
+/// The time whose longest round trip counts for the growth of windows.
 const LONGEST_FOR: Span = Span::from_secs(1);
 
-/// Pings, one at a time, and their answers.
+/// Sends pings, one at a time, and takes their answers.
 #[derive(Debug)]
 pub(super) struct Liveness {
     keepalive: Span,
     dead_after: Span,
     rtt: RttEstimator,
-    /// The longest of late, and when it was.
+    /// The longest recent round trip, and when it was measured.
     longest: (Span, Time),
-    /// Number and time of the ping without an answer.
+    /// The number and time of the ping that has no answer yet.
     ping: Option<(u64, Time)>,
     pings: u64,
-    /// Since when something of ours has no answer.
+    /// Since when something that this end sent has no answer.
     unanswered_since: Option<Time>,
     heard: Time,
     sampled: Time,
-    /// Data came since the last sample.
+    /// Whether data arrived since the last measurement.
     is_busy: bool,
 }
 
@@ -48,31 +48,31 @@ impl Liveness {
         }
     }
 
-    /// The smoothed round-trip time, if it was measured.
+    /// Returns the smoothed round-trip time, if it has been measured.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.rtt.has_sample().then(|| self.rtt.srtt())
     }
 
-    /// The longest round trip of late. Bytes come in order over all paths, so a window comes and goes in that
-    /// of the longest path, while most pings take the shortest one.
+    /// Returns the longest recent round trip. Bytes are delivered in order over all paths, so a window is
+    /// limited by the longest path, while most pings take the shortest.
     pub(super) fn longest_rtt(&self) -> Option<Span> {
         self.rtt.has_sample().then_some(self.longest.0)
     }
 
-    /// How long something of ours has waited for any answer.
+    /// Returns how long something that this end sent has waited for any answer.
     pub(super) fn unanswered(&self, now: Time) -> Span {
         self.unanswered_since.map_or(Span::ZERO, |since| now.since(since))
     }
 
-    /// Something was sent that is answered, or acknowledged by credit.
+    /// Notes that something was sent that gets an answer, or credit in return.
     pub(super) fn note_sent(&mut self, now: Time) {
         self.unanswered_since.get_or_insert(now);
     }
 
-    /// Bytes came, of data or not.
+    /// Notes that bytes arrived.
     pub(super) fn note_heard(&mut self, now: Time) {
         self.heard = now;
-        // Which of ours they answer is not known; a ping keeps the question open until its answer.
+        // It is unknown what these bytes answer. An unanswered ping keeps the wait open until its own answer.
         self.unanswered_since = self.ping.map(|_| now);
     }
 
@@ -86,7 +86,7 @@ impl Liveness {
         {
             let took = now.since(sent);
             self.rtt.sample(now, took);
-            // What an outage lasted is no round trip.
+            // A time that includes an outage is no round trip, so it is limited.
             let took = took.min(LONGEST_FOR);
             if took >= self.longest.0 || now.since(self.longest.1) >= LONGEST_FOR {
                 self.longest = (took, now);
@@ -95,7 +95,7 @@ impl Liveness {
         }
     }
 
-    /// When a ping is to be sent.
+    /// Returns when the next ping is due.
     pub(super) fn ping_at(&self) -> Time {
         if self.ping.is_some() {
             return Time::NEVER;
@@ -108,7 +108,7 @@ impl Liveness {
         probe.min(sample).min(self.heard + self.keepalive)
     }
 
-    /// The bytes of the ping to send now, if there is one.
+    /// Returns the bytes of the ping to send now, if one is due.
     pub(super) fn ping(&mut self, now: Time) -> Option<[u8; 8]> {
         if now < self.ping_at() {
             return None;
@@ -119,7 +119,7 @@ impl Liveness {
         Some(self.pings.to_be_bytes())
     }
 
-    /// When the other side is taken for dead.
+    /// Returns when the other side counts as dead.
     pub(super) fn dead_at(&self) -> Time {
         self.unanswered_since.map_or(Time::NEVER, |since| since + self.dead_after)
     }
@@ -154,7 +154,7 @@ mod tests {
         assert!(liveness.ping(at(1_500)).is_some());
         assert_eq!(liveness.unanswered(at(3_000)), Span::from_secs(2));
         assert_eq!(liveness.dead_at(), at(61_000));
-        // Bytes that are no answer show life too.
+        // Any bytes show that the other side is alive.
         liveness.note_heard(at(40_000));
         assert_eq!(liveness.dead_at(), at(100_000));
     }

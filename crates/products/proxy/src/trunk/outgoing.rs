@@ -1,4 +1,4 @@
-//! What is sent, and in which order.
+//! Chooses the frames to send, and their order.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use crate::trunk::frame::{DATA_BYTES_MAX, Frame, HEADER_BYTES, Hello, encode_dat
 use crate::trunk::schedule::Turn;
 use crate::trunk::{Event, STREAM_QUEUE_MIN, Trunk};
 
-/// Payloads up to so many bytes are copied behind their header, so that a write has fewer pieces.
+/// Payloads of at most this many bytes are copied after their header, so that a write has fewer pieces.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
-/// The trunk's credit is given back when it is this part of the memory, or all that the other side has left.
+/// The trunk's credit is returned when it is this part of the memory, or as much as the other side has left.
 const CREDIT_PART: u32 = 8;
-/// In the latter case at least so many bytes.
+/// The least credit that is returned in the latter case.
 const CREDIT_LEAST: u32 = 16 * 1024;
 
 impl Trunk {
-    /// Whether [`transmit`](Self::transmit) has something to send.
+    /// Whether [`transmit`](Self::transmit) has anything to send.
     #[must_use]
     pub fn has_to_send(&self, now: Time) -> bool {
         let is_going = self.going_away.is_some_and(|(_, is_due)| is_due);
@@ -27,9 +27,9 @@ impl Trunk {
         is_control_due || (!self.is_closed && (has_streams || has_data || now >= self.liveness.ping_at()))
     }
 
-    /// Appends what is to be sent next to `out`, in pieces whose order counts; stops when they have `at_most`
-    /// bytes, or a frame more. Returns how many bytes were added. Small `at_most` keeps the choice late:
-    /// what was handed out is not overtaken any more.
+    /// Appends the next bytes to send to `out`, in pieces that must keep their order. Stops at `at_most`
+    /// bytes, plus at most one frame. Returns the number of appended bytes. A small `at_most` delays
+    /// decisions, because later frames cannot overtake the appended ones.
     pub fn transmit(&mut self, now: Time, out: &mut VecDeque<Bytes>, at_most: usize) -> usize {
         let mut sent = self.transmit_control(now);
         while sent < at_most && self.credit > 0 && !self.is_closed {
@@ -40,14 +40,14 @@ impl Trunk {
         sent
     }
 
-    /// Hands out what was written into the scratch.
+    /// Moves the written bytes from the scratch buffer to `out`.
     fn flush(&mut self, out: &mut VecDeque<Bytes>) {
         if !self.scratch.is_empty() {
             out.push_back(self.scratch.split().freeze());
         }
     }
 
-    /// Short frames. The number of bytes.
+    /// Writes the short frames to the scratch buffer. Returns their number of bytes.
     fn transmit_control(&mut self, now: Time) -> usize {
         if std::mem::take(&mut self.is_hello_due) {
             let hello = Hello {
@@ -74,7 +74,7 @@ impl Trunk {
         }
         while let Some(frame) = self.controls.pop_front() {
             if let Frame::Open { stream, .. } = &frame {
-                // It may have been reset before anybody heard of it.
+                // The stream may have been reset before its OPEN was sent.
                 let state = self.streams.get_mut(stream).filter(|state| state.reset.is_none());
                 let Some(state) = state else { continue };
                 state.is_announced = true;
@@ -92,9 +92,9 @@ impl Trunk {
         !self.is_closed && (due >= self.settings.memory / CREDIT_PART || is_short)
     }
 
-    /// Bytes that the other side may send on all streams, and does not know of yet.
+    /// Returns the bytes that the other side may send on all streams beyond the credit that it knows of.
     fn credit_due(&self) -> u32 {
-        // What is held is part of what was granted, which is no more than the memory.
+        // The held bytes are part of the granted ones, which are at most the memory.
         let held = u32::try_from(self.held).unwrap_or(u32::MAX);
         self.settings.memory.saturating_sub(self.granted.saturating_add(held))
     }
@@ -116,7 +116,7 @@ impl Trunk {
         }
     }
 
-    /// One frame of the stream whose turn it is. The number of bytes.
+    /// Appends a frame of the stream that is next in turn. Returns its number of bytes.
     fn transmit_turn(&mut self, now: Time, turn: Turn, out: &mut VecDeque<Bytes>) -> usize {
         let Some(stream) = self.streams.get_mut(&turn.stream) else { return 0 };
         if !stream.has_to_send() {
@@ -125,7 +125,7 @@ impl Trunk {
         }
         let limit = DATA_BYTES_MAX.min(turn.left as usize).min(self.credit as usize);
         let bytes = stream.queued.len().min(limit);
-        // All limits above fit.
+        // All the limits above are below 2^16, so the conversions succeed.
         let (n16, n32) = (u16::try_from(bytes).unwrap_or(0), u32::try_from(bytes).unwrap_or(0));
         let is_last = stream.is_all_written && bytes == stream.queued.len();
         stream.is_all_sent = is_last;

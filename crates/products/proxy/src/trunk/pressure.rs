@@ -1,10 +1,10 @@
-//! Whether the connection is full: whether bytes wait for it, rather than it for bytes.
+//! Decides whether the connection is full: whether bytes wait for it, or it waits for bytes.
 
 use anabranch_algo::{Span, Time};
 
-/// What waited is judged after so long.
+/// The time over which waiting is judged.
 const WINDOW: Span = Span::from_secs(1);
-/// It is full for so long after it was: one window, its frame's way, and some more.
+/// The time for which the connection counts as full after it was: one window, the frame's way, and some more.
 const LASTS: Span = Span::from_millis(2_500);
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) struct Pressure {
     window_began: Time,
     /// How long bytes have waited in this window.
     waited: Span,
-    /// When the connection was last full, by our word and the other side's.
+    /// When the connection was last full, as this end or the other side found.
     full_at: Option<Time>,
 }
 
@@ -23,7 +23,8 @@ impl Pressure {
         Self { noted: now, is_blocked: false, window_began: now, waited: Span::ZERO, full_at: None }
     }
 
-    /// From now on bytes wait, or none do. Whether they waited for half of the window that ends.
+    /// Notes whether bytes wait from now on. Returns whether a window ends now in which bytes waited for half
+    /// of the time.
     pub(super) fn note(&mut self, now: Time, is_blocked: bool) -> bool {
         if self.is_blocked {
             self.waited = self.waited + now.since(self.noted);
@@ -41,7 +42,7 @@ impl Pressure {
         is_full
     }
 
-    /// The other side says that its bytes have waited.
+    /// Notes the other side's report that its bytes have waited.
     pub(super) const fn note_peer(&mut self, now: Time) {
         self.full_at = Some(now);
     }
@@ -62,13 +63,13 @@ mod tests {
     #[test]
     fn it_is_full_if_bytes_waited_for_half_of_the_time() {
         let mut pressure = Pressure::new(at(0));
-        // 4 ms of 10.
+        // Bytes wait 4 ms of every 10.
         for step in 0..100 {
             assert!(!pressure.note(at(step * 10), true));
             assert!(!pressure.note(at(step * 10 + 4), false));
         }
         assert!(!pressure.note(at(1_000), false) && !pressure.is_full(at(1_000)));
-        // 6 ms of 10.
+        // Bytes wait 6 ms of every 10.
         for step in 100..200 {
             assert!(!pressure.note(at(step * 10), true));
             assert!(!pressure.note(at(step * 10 + 6), false));

@@ -1,30 +1,30 @@
-//! Whose turn it is to send: deficit round robin with new streams first, as FQ-CoDel has it (RFC 8290
-//! section 4.2), without CoDel: streams have credit, so nothing is dropped.
+//! The order of sending: deficit round robin with new streams first, as in FQ-CoDel (RFC 8290 section 4.2),
+//! but without CoDel, because streams have credit and nothing is dropped.
 //!
-//! A stream that begins to send is new, and may send [`NEW_BYTES`] before those that have been sending; then
-//! it is old, and gets [`OLD_BYTES`] in turn with the others. One whose bytes run out becomes old too, and
-//! leaves the list when its turn comes and it has none. So short exchanges do not wait behind downloads, and
-//! nobody stays new by pausing. Unlike there, the old ones get a turn after [`NEW_BYTES_IN_A_ROW`].
+//! A stream that begins to send is new, and may send [`NEW_BYTES`] before the old ones. Then it is old, and
+//! gets [`OLD_BYTES`] in turn with the others. A new stream without bytes becomes old too, and an old one
+//! leaves the list if it has none in its turn. So short exchanges do not wait behind downloads, and no stream
+//! stays new by pausing. Unlike in the RFC, an old stream gets a turn after [`NEW_BYTES_IN_A_ROW`].
 
 use std::collections::VecDeque;
 
-/// Bytes that a stream sends before those that have been sending.
+/// The bytes that a new stream may send before the old ones.
 pub(super) const NEW_BYTES: u32 = 64 * 1024;
-/// Bytes of a turn of the others.
+/// The bytes of an old stream's turn.
 pub(super) const OLD_BYTES: u32 = 16 * 1024;
-/// After so many bytes of new streams an old one has a turn, so that nobody starves.
+/// The bytes of new streams after which an old one gets a turn, so that no stream starves.
 pub(super) const NEW_BYTES_IN_A_ROW: u32 = 128 * 1024;
 
-/// A stream whose turn has come.
+/// The turn of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) stream: u32,
-    /// Bytes that it may send before the next one's turn.
+    /// The bytes that the stream may send in this turn.
     pub(super) left: u32,
     is_new: bool,
 }
 
-/// The streams that have something to send. The caller lists each at most once.
+/// The streams that have something to send. The caller adds each at most once.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     new: VecDeque<Turn>,
@@ -33,7 +33,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Lists a stream that begins to send.
+    /// Adds a stream that begins to send.
     pub(super) fn add(&mut self, stream: u32) {
         self.new.push_back(Turn { stream, left: NEW_BYTES, is_new: true });
     }
@@ -46,8 +46,7 @@ impl Schedule {
         self.len() == 0
     }
 
-    /// Takes the stream whose turn it is off the list; [`sent`](Self::sent) or [`ran_out`](Self::ran_out)
-    /// puts it back.
+    /// Takes the next stream off the list. [`sent`](Self::sent) or [`ran_out`](Self::ran_out) must follow.
     pub(super) fn next(&mut self) -> Option<Turn> {
         let prefers_old = self.new_in_a_row >= NEW_BYTES_IN_A_ROW && !self.old.is_empty();
         let (first, second) = match prefers_old {
@@ -57,7 +56,8 @@ impl Schedule {
         first.pop_front().or_else(|| second.pop_front())
     }
 
-    /// The stream of `turn` has sent `bytes` and has its turn still, or is put behind the others.
+    /// Notes that the stream of `turn` has sent `bytes`. It keeps its turn, or is put behind the others if
+    /// the turn is used up.
     pub(super) fn sent(&mut self, mut turn: Turn, bytes: u32) {
         self.new_in_a_row = if turn.is_new { self.new_in_a_row.saturating_add(bytes) } else { 0 };
         turn.left = turn.left.saturating_sub(bytes);
@@ -68,7 +68,7 @@ impl Schedule {
         }
     }
 
-    /// The stream of `turn` has nothing to send. Returns whether it is off the list now.
+    /// Notes that the stream of `turn` has nothing to send. Returns whether it is off the list now.
     pub(super) fn ran_out(&mut self, turn: Turn) -> bool {
         if turn.is_new {
             self.put_behind(turn.stream);
@@ -76,7 +76,7 @@ impl Schedule {
         !turn.is_new
     }
 
-    /// Drops the streams that are no more.
+    /// Removes streams that no longer exist.
     pub(super) fn retain(&mut self, exists: impl Fn(u32) -> bool) {
         self.new.retain(|turn| exists(turn.stream));
         self.old.retain(|turn| exists(turn.stream));
@@ -91,7 +91,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Sends pieces of 16 KiB of streams that never run out; returns whose they were.
+    /// Sends pieces of 16 KiB from streams that never run out. Returns the stream of each piece.
     fn send(schedule: &mut Schedule, pieces: usize) -> Vec<u32> {
         let piece = |_| {
             let turn = schedule.next()?;
@@ -118,7 +118,7 @@ mod tests {
         schedule.add(1);
         send(&mut schedule, 5);
         (2..100).for_each(|stream| schedule.add(stream));
-        // Each of them sends 16 KiB and is done.
+        // Each of the new streams sends 16 KiB and has no more.
         let (mut longest, mut waited) = (0, 0);
         while let Some(turn) = schedule.next().filter(|_| !schedule.is_empty()) {
             match turn.stream {

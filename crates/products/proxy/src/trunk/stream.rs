@@ -1,54 +1,54 @@
-//! What one end keeps of a stream: small, for there are many that do nothing.
+//! The state of one end of a stream. It is small, because many streams are idle.
 
 use anabranch_algo::{Span, Time};
 
 use crate::trunk::chunks::Chunks;
 use crate::trunk::frame::Reason;
 
-/// The window of a stream at most, in bytes.
+/// The largest window of a stream, in bytes.
 pub(super) const WINDOW_MAX: u32 = 16 * 1024 * 1024;
-/// Credit is given back as soon as it is this part of the window.
+/// The part of the window from which credit is returned.
 const CREDIT_PART: u32 = 4;
-/// A window that is used up within so many round trips is too small.
+/// The number of round trips: a window that is used up within them is too small.
 const GROWS_WITHIN_RTTS: u64 = 2;
 
 /// One end of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// What came and was not read.
+    /// The bytes that were received and not read.
     pub(super) received: Chunks,
-    /// What was written and not sent.
+    /// The bytes that were written and not sent.
     pub(super) queued: Chunks,
-    /// Bytes that may be written beyond those that are queued.
+    /// The number of bytes that may be written beyond the queued ones.
     pub(super) credit: u32,
-    /// Bytes that the peer may send.
+    /// The number of bytes that the other side may send.
     pub(super) granted: u32,
-    /// Bytes that the peer may send, or that were not read.
+    /// The most bytes that the other side may send or that are not read yet.
     pub(super) window: u32,
-    /// Bytes read since `window_began`, when the first of them came.
+    /// The bytes read since `window_began`, and when the first of them arrived.
     window_read: u32,
     window_began: Time,
-    /// When it had bytes last, as `Activity` counts.
+    /// The epoch of `Activity` in which the stream last had bytes.
     pub(super) active_epoch: u32,
-    /// It was reset, by either side.
+    /// The reason of the reset, if either side has reset the stream.
     pub(super) reset: Option<Reason>,
-    /// The peer has sent its last bytes.
+    /// Whether the other side has sent its last bytes.
     pub(super) is_all_received: bool,
-    /// The last bytes were written; and sent.
+    /// Whether the last bytes were written, and whether they were sent.
     pub(super) is_all_written: bool,
     pub(super) is_all_sent: bool,
-    /// OPEN was sent, or came.
+    /// Whether OPEN was sent or has arrived.
     pub(super) is_announced: bool,
-    /// A reply to OPEN is wanted and was not given.
+    /// Whether a reply to OPEN is wanted and was not given yet.
     pub(super) wants_reply: bool,
-    /// Nobody reads or writes it any more.
+    /// Whether the stream's user has released it.
     pub(super) is_released: bool,
-    /// It is counted among those that are open.
+    /// Whether the stream is counted among the open ones.
     pub(super) is_counted: bool,
-    /// It is in the schedule; in the list of credit.
+    /// Whether the stream is in the schedule, and in the list of credit.
     pub(super) is_scheduled: bool,
     pub(super) is_credit_listed: bool,
-    /// Somebody found nothing to read; no room to write.
+    /// Whether a reader waits for bytes, and whether a writer waits for room.
     pub(super) awaits_bytes: bool,
     pub(super) awaits_room: bool,
 }
@@ -58,36 +58,36 @@ impl Stream {
         Self { window, granted: window, credit, awaits_bytes: true, is_counted: true, ..Self::default() }
     }
 
-    /// Whether nothing more can go in either direction.
+    /// Whether nothing more can be sent in either direction.
     pub(super) const fn has_ended(&self) -> bool {
         self.reset.is_some() || (self.is_all_received && self.is_all_sent)
     }
 
-    /// Whether it has bytes, or the end of them, to send.
+    /// Whether the stream has bytes, or its end, to send.
     pub(super) const fn has_to_send(&self) -> bool {
         self.reset.is_none() && (!self.queued.is_empty() || (self.is_all_written && !self.is_all_sent))
     }
 
-    /// Bytes that the peer may have, and does not know of yet.
+    /// Returns the bytes that the other side may send beyond the credit that it knows of.
     pub(super) fn credit_due(&self) -> u32 {
         let used = self.granted.saturating_add(u32::try_from(self.received.len()).unwrap_or(u32::MAX));
         self.window.saturating_sub(used)
     }
 
-    /// Whether it is worth a frame.
+    /// Whether the credit to return is enough for a frame.
     pub(super) fn is_credit_due(&self) -> bool {
         let is_wanted = !self.is_all_received && self.reset.is_none() && !self.is_released;
         is_wanted && self.credit_due() >= self.window / CREDIT_PART
     }
 
-    /// The first bytes of a window came, or more.
+    /// Notes that bytes arrived. The window's time starts with its first bytes.
     pub(super) fn note_received(&mut self, now: Time) {
         if self.window_read == 0 && self.received.is_empty() {
             self.window_began = now;
         }
     }
 
-    /// `bytes` were read. Returns by how much the window should grow.
+    /// Notes that `bytes` were read. Returns by how much the window should grow.
     pub(super) fn note_read(&mut self, now: Time, bytes: u32, rtt: Option<Span>) -> u32 {
         self.window_read = self.window_read.saturating_add(bytes);
         if self.window_read < self.window {

@@ -3,11 +3,11 @@ use proptest::prelude::*;
 use super::frame::{CREDIT_MAX, Piece, encode_data_header};
 use super::*;
 
-/// Two ends and what is under way between them.
+/// Two ends, and the bytes in flight between them.
 struct Pair {
     now: Time,
     ends: [Trunk; 2],
-    /// To the end of this index.
+    /// The bytes in flight to the end with this index.
     pipes: [VecDeque<u8>; 2],
     events: [Vec<Event>; 2],
 }
@@ -29,7 +29,7 @@ impl Pair {
         Self { now: Time::ZERO, ends, pipes: Default::default(), events: Default::default() }
     }
 
-    /// Hands `at_most` bytes or a frame more to the pipe.
+    /// Moves `at_most` bytes, plus at most one frame, into the pipe.
     fn transmit(&mut self, from: usize, at_most: usize) -> usize {
         let mut out = VecDeque::new();
         let sent = self.ends[from].transmit(self.now, &mut out, at_most);
@@ -53,7 +53,7 @@ impl Pair {
         }
     }
 
-    /// Until nobody has anything to say.
+    /// Runs until neither end has anything to send.
     fn settle(&mut self) {
         loop {
             let sent = self.transmit(CLIENT, 64 * 1024) + self.transmit(SERVER, 64 * 1024);
@@ -79,7 +79,7 @@ impl Pair {
         self.ends[end].write(stream, &mut Bytes::copy_from_slice(bytes)).unwrap()
     }
 
-    /// All that can be read.
+    /// Reads all bytes that can be read.
     fn read(&mut self, end: usize, stream: u32) -> Vec<u8> {
         let mut all = Vec::new();
         while let Read::Bytes(bytes) = self.ends[end].read(self.now, stream, 10_000) {
@@ -92,7 +92,7 @@ impl Pair {
         self.events = Default::default();
     }
 
-    /// Nothing is left of any stream.
+    /// Asserts that nothing is left of any stream.
     fn assert_empty(&self) {
         for end in &self.ends {
             assert!(end.streams.is_empty(), "{:?}", end.streams);
@@ -120,7 +120,7 @@ fn the_first_flight_has_destination_and_bytes_and_both_directions_end_alone() {
     assert_eq!(pair.read(CLIENT, stream), b"200");
     assert_eq!(pair.ends[CLIENT].read(pair.now, stream, 1), Read::Empty);
     pair.ends[SERVER].finish(stream);
-    // The handle goes before the end was sent.
+    // The stream is released before its end was sent.
     pair.ends[SERVER].release(stream);
     pair.settle();
     assert!(pair.events[CLIENT].contains(&Event::Readable(stream)));
@@ -145,7 +145,7 @@ fn who_asks_for_a_reply_gets_one() {
 
 #[test]
 fn an_idle_stream_is_small() {
-    // The box: the state and what the allocator adds; the map: its nodes are half full at worst.
+    // The box has the state and the allocator's overhead; the map's nodes are at worst half full.
     let in_map = 2 * (size_of::<u32>() + size_of::<Box<Stream>>());
     let all = size_of::<Stream>() + 16 + in_map;
     assert!(all <= STREAM_STATE_BYTES, "{all}");
@@ -192,11 +192,11 @@ fn all_streams_together_hold_no_more_than_the_memory() {
         pair.settle();
     }
     assert_eq!(pair.ends[SERVER].held, TRUNK_CREDIT_MIN as usize);
-    // A stream that is reset gives its part back.
+    // A stream that is reset returns its part of the memory.
     pair.ends[SERVER].reset(streams[0], Reason::NoInterest);
     pair.settle();
     assert_eq!(pair.ends[SERVER].held, TRUNK_CREDIT_MIN as usize);
-    // Control is not held up, and as they are read all goes on.
+    // Control frames are not held up, and reading lets all streams continue.
     pair.now += Span::from_secs(30);
     assert_eq!(pair.transmit(CLIENT, usize::MAX), 16, "a ping");
     pair.settle();
@@ -262,7 +262,7 @@ fn short_exchanges_do_not_wait_behind_a_download_and_the_download_goes_on() {
         pair.deliver(SERVER, usize::MAX);
         pair.write(SERVER, short, &[1; 1_000]);
         pair.ends[SERVER].finish(short);
-        // A connection that takes 64 KiB a round.
+        // The connection takes 64 KiB in each round.
         pair.transmit(SERVER, 64 * 1024);
         pair.deliver(CLIENT, usize::MAX);
         let is_here = pair.read(CLIENT, short).len() == 1_000;
@@ -291,7 +291,7 @@ fn a_reset_ends_both_directions_and_says_why() {
     pair.ends.iter_mut().for_each(|end| end.release(stream));
     pair.assert_empty();
 
-    // Nobody hears of a stream that was reset before it was announced.
+    // The other side never learns of a stream that was reset before it was announced.
     let stream = pair.open();
     pair.ends[CLIENT].release(stream);
     pair.forget_events();
@@ -299,7 +299,7 @@ fn a_reset_ends_both_directions_and_says_why() {
     assert_eq!(pair.events[SERVER], []);
     pair.assert_empty();
 
-    // After the last bytes a reset takes nothing away that came.
+    // A reset after the last bytes does not remove bytes that arrived.
     let stream = pair.open();
     pair.settle();
     pair.write(SERVER, stream, b"whole");
@@ -442,7 +442,7 @@ fn a_dead_peer_is_found_out() {
     assert!(pair.ends[CLIENT].is_dead(dead_at) && !pair.ends[CLIENT].is_dead(pair.now));
 }
 
-/// The byte of a stream, by direction and place.
+/// Returns the byte at this position of a stream's direction.
 fn pattern(end: usize, stream: u32, at: usize) -> u8 {
     (at.wrapping_mul(31) + at / 251 + stream as usize * 7 + end * 101) as u8
 }
@@ -476,7 +476,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..200)
 }
 
-/// What the test knows of one end of a stream.
+/// The test's record of one end of a stream.
 #[derive(Clone, Copy, Default)]
 struct Known {
     written: usize,
@@ -529,7 +529,7 @@ impl Model {
             }
             Op::Finish(end, nth) => {
                 let Some(stream) = self.number(nth) else { return };
-                // The server knows only what came.
+                // The server only knows streams whose OPEN has arrived.
                 if self.pair.ends[end].streams.contains_key(&stream) {
                     self.pair.ends[end].finish(stream);
                     self.known.get_mut(&stream).unwrap()[end].is_finished = true;
@@ -565,7 +565,7 @@ impl Model {
     }
 }
 
-/// A stream that was reset when all of it had come is given up before anybody has read it.
+/// A stream that was reset after all its bytes had arrived is released before they were read.
 #[test]
 fn what_nobody_reads_any_more_is_not_held() {
     let mut pair = Pair::new();
@@ -588,7 +588,7 @@ proptest! {
     fn all_bytes_arrive_in_order_whatever_happens(ops in ops()) {
         let mut model = Model { pair: Pair::new(), known: BTreeMap::new() };
         ops.into_iter().for_each(|op| model.step(op));
-        // All read and finish now: what nobody reset arrives to its end.
+        // All streams are read and finished now; each that was not reset arrives to its end.
         for _ in 0..40 {
             model.pair.settle();
             let numbers: Vec<u32> = model.known.keys().copied().collect();

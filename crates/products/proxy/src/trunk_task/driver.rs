@@ -1,4 +1,4 @@
-//! The task: bytes from the connection to the machine, and back.
+//! The task that moves bytes between the connection and the machine.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -18,26 +18,26 @@ use crate::trunk_task::end::End;
 use crate::trunk_task::memory_share::MemoryShare;
 use crate::trunk_task::shared::{Shared, State};
 
-/// Bytes that are taken off the machine at once: what was taken is not overtaken by what is more urgent.
+/// The most bytes that are taken from the machine at once. More urgent frames cannot overtake them any more.
 const WRITE_BYTES: usize = 64 * 1024;
-/// Pieces that are written at once.
+/// The most pieces in one write.
 const SLICES_MAX: usize = 16;
-/// Reads in a row, so that what is to be sent does not wait for all that comes.
+/// The most reads in a row, so that bytes to send do not wait for all that arrive.
 const READS_MAX: usize = 4;
-/// Timers end at last: so a deadline that is `Time::NEVER` costs a wake-up a day.
+/// The longest sleep. A deadline of [`Time::NEVER`] therefore costs one wake-up a day.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the end may take: what is said last is to arrive.
+/// The longest time for sending the last frames at the end.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) struct Driver<S> {
     connection: S,
     shared: Arc<Shared>,
-    /// What is being written.
+    /// The pieces that are being written.
     out: VecDeque<Bytes>,
-    /// Wakes at `sleeps_until` or before the machine's deadline.
+    /// Wakes at `sleeps_until`, which is at or before the machine's deadline.
     sleep: Pin<Box<Sleep>>,
     sleeps_until: Time,
-    /// How it ended, while the rest is sent.
+    /// How the trunk ended, while the last frames are sent.
     ending: Option<End>,
     wakers: Vec<Waker>,
     memory: MemoryShare,
@@ -57,8 +57,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Writes until there is nothing to write, or the connection takes no more (pending). Nothing is taken
-    /// off the machine before the connection has all that was.
+    /// Writes until there is nothing more to write, or pending, until the connection takes no more. New
+    /// pieces are taken from the machine only when all earlier ones are written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.out.is_empty() {
@@ -99,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         for _ in 0..READS_MAX {
             let bytes = match ready!(poll_read(Pin::new(&mut self.connection), cx, BUFFER_BYTES)) {
                 Ok(bytes) => bytes,
-                // TLS that was cut off: the other side's process is gone.
+                // TLS was cut off, so the other side's process has ended.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Bytes::new(),
                 Err(e) => return Poll::Ready(Err(broken(&e))),
             };
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         self.wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether it is time to end, by what the machine and the handles say.
+    /// Returns how the trunk is to end, if the machine or the handles want that now.
     fn wants_end(state: &State, now: Time) -> Option<End> {
         let is_unused = state.trunk.open_streams() == 0 && state.accepts.is_empty();
         let is_going = state.is_dropped || !state.trunk.takes_streams();
@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// One round. Ready when the trunk is to end.
+    /// Runs one round. Ready when the trunk is to end.
     fn poll_round(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             let may_read = match self.poll_read(cx) {
@@ -165,7 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 state.take_events(&mut self.wakers);
                 continue;
             }
-            // Between the last look and now something may have been written.
+            // A stream may have been written in the meantime.
             if may_read || (!is_blocked && state.trunk.has_to_send(now)) {
                 continue;
             }
@@ -181,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Sends what is said last.
+    /// Sends the last frames and closes the connection.
     fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.sleep.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
@@ -195,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 }
 
-/// How a trunk ends whose connection does not work any more.
+/// Returns how a trunk ends whose connection has failed.
 fn broken(error: &io::Error) -> End {
     if is_key_unknown(error) { End::UnknownKey } else { End::Connection(explain(error)) }
 }
@@ -220,7 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 }
 
 impl<S> Drop for Driver<S> {
-    /// The task may be aborted: its streams end with it.
+    /// Ends the streams too, because the task may be aborted.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if state.end.is_none() {

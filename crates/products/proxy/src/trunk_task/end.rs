@@ -1,20 +1,20 @@
-//! How a trunk ends.
+//! The ends of a trunk.
 
 use crate::trunk::{GoAwayReason, ProtocolError};
 
 /// How a trunk ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// In order: one side had no more use for it.
+    /// It ended in order, because one side did not need it any more.
     #[error("the trunk was closed")]
     Closed,
-    /// [`TrunkHandle::close`](super::TrunkHandle::close).
+    /// [`TrunkHandle::close`](super::TrunkHandle::close) ended it.
     #[error("the trunk was ended here")]
     Ended,
-    /// The other side broke a rule.
+    /// The other side violated the protocol.
     #[error("the other side breaks a rule of the trunk's protocol: {0}")]
     Protocol(ProtocolError),
-    /// The other side says that it ends the trunk.
+    /// The other side ended the trunk with GOAWAY.
     #[error("{0}")]
     GoAway(GoAwayReason),
     /// The other side was silent for too long.

@@ -4,10 +4,10 @@ use std::task::{Context, Poll};
 
 use anabranch_net::HeldPlace;
 
-/// A change by less is not told: others are to be locked out rarely.
+/// The smallest change that is passed on, so that the shared lock is seldom taken.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// What is told of a trunk's memory.
+/// The trunk's place, and the number of bytes that was last passed on to it.
 #[derive(Debug)]
 pub(super) struct MemoryShare {
     place: Option<HeldPlace<String>>,
@@ -19,8 +19,8 @@ impl MemoryShare {
         Self { place, told_bytes: 0 }
     }
 
-    /// The trunk holds so many bytes now. Ready if it has to free half of them; else `cx` is woken when
-    /// it has to.
+    /// Takes the number of bytes that the trunk holds now. Ready if the trunk has to free half of them;
+    /// otherwise wakes `cx` when it has to.
     pub(super) fn poll_shed(&mut self, cx: &Context<'_>, held_bytes: usize) -> Poll<()> {
         let Some(place) = &self.place else { return Poll::Pending };
         let bytes = held_bytes as u64;

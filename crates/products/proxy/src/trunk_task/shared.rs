@@ -1,4 +1,4 @@
-//! What the task of a trunk and its handles share.
+//! The state that the task of a trunk and its handles share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -20,31 +20,31 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) trunk: Trunk,
-    /// Who waits for bytes, for room, for the server's word: by the number of the stream.
+    /// The tasks that wait for bytes, for room and for the server's connection, by the number of the stream.
     pub(super) readers: BTreeMap<u32, Waker>,
     pub(super) writers: BTreeMap<u32, Waker>,
     pub(super) connectors: BTreeMap<u32, Waker>,
-    /// The server's word, until somebody takes it.
+    /// The origins' addresses that the server reported, until they are taken.
     pub(super) connected: BTreeMap<u32, SocketAddr>,
-    /// Streams of the client that nobody has accepted yet: as many as there may be streams.
+    /// The client's streams that were not accepted yet, at most as many as the allowed streams.
     pub(super) accepts: VecDeque<(u32, Destination, bool)>,
     pub(super) acceptor: Option<Waker>,
-    /// Who waits for HELLO or for the end.
+    /// The tasks that wait for HELLO, for the end or for a leg.
     pub(super) waiting: Vec<Waker>,
-    /// The task, while it waits.
+    /// The trunk's task, while it waits.
     pub(super) task: Option<Waker>,
-    /// The connection takes no bytes now: there is no use in waking the task to send more.
+    /// Whether the connection takes no bytes now. Waking the task to send more is then useless.
     pub(super) is_blocked: bool,
-    /// No handle is left; the trunk is to end at once.
+    /// Whether no handle is left, and whether the trunk is to end at once.
     pub(super) is_dropped: bool,
     pub(super) is_closed: bool,
-    /// The other side's GOAWAY.
+    /// The reason of the other side's GOAWAY.
     pub(super) peer_goes: Option<GoAwayReason>,
-    /// The version in which the client asks for a leg, and the server's word on it.
+    /// The version in the client's request for a leg, and the server's answer.
     pub(super) leg_asked: Option<u16>,
     pub(super) leg: Option<Association>,
     pub(super) end: Option<End>,
-    /// Streams that were open when it ended.
+    /// The number of streams that were open at the end.
     pub(super) lost_streams: u32,
 }
 
@@ -73,7 +73,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the machine as it was between two of its steps.
+        // After a panic elsewhere, the machine is still in the state between two of its steps.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Waits until `met` has something to say, or the trunk has ended.
+    /// Waits until `met` returns a value, or until the trunk has ended.
     pub(super) async fn wait<T>(&self, met: impl Fn(&State) -> Option<T>) -> Result<T, End> {
         std::future::poll_fn(|cx| {
             let mut state = self.lock();
@@ -91,7 +91,7 @@ impl Shared {
             if let Some(end) = &state.end {
                 return Poll::Ready(Err(end.clone()));
             }
-            // A future that is polled again does not wait twice.
+            // A future that is polled again is listed only once.
             state.waiting.retain(|waker| !waker.will_wake(cx.waker()));
             state.waiting.push(cx.waker().clone());
             Poll::Pending
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// Takes what happened, and adds to `wakers` whom it concerns.
+    /// Handles the machine's events, and adds the wakers of the affected tasks to `wakers`.
     pub(super) fn take_events(&mut self, wakers: &mut Vec<Waker>) {
         while let Some(event) = self.trunk.poll_event() {
             match event {
@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    /// The trunk has ended: nobody waits any more.
+    /// Ends the trunk, and adds all wakers to `wakers`.
     pub(super) fn end(&mut self, end: End, wakers: &mut Vec<Waker>) {
         self.lost_streams = self.trunk.open_streams();
         self.trunk.close();
@@ -156,7 +156,7 @@ impl State {
         }
         wakers.append(&mut self.waiting);
         wakers.extend(self.acceptor.take());
-        // Nobody has a handle of these.
+        // These streams have no handles yet.
         for (stream, ..) in std::mem::take(&mut self.accepts) {
             self.trunk.release(stream);
         }

@@ -1,4 +1,4 @@
-//! A stream as a task has it.
+//! A stream as a task holds it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,9 +10,10 @@ use bytes::Bytes;
 use crate::trunk::{Read, Reason};
 use crate::trunk_task::shared::Shared;
 
-/// One end of a stream. Dropping it resets what is not at its end; what was written to the end is sent still.
+/// One end of a stream. Dropping it resets the stream unless its last bytes were written; these are still
+/// sent.
 ///
-/// One task waits in each direction at a time: a later one takes the place of an earlier one.
+/// One task can wait in each direction at a time: a later one replaces an earlier one.
 pub struct Stream {
     shared: Arc<Shared>,
     number: u32,
@@ -23,17 +24,17 @@ impl Stream {
         Self { shared, number }
     }
 
-    /// Its number in the trunk.
+    /// Returns the number of the stream in the trunk.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// The next bytes, at most `at_most`, at least one; `None` after the last ones. It gives credit back:
-    /// call it as there is a place for the bytes.
+    /// Returns the next bytes, at least one and at most `at_most`, or `None` after the last ones. Reading
+    /// returns credit, so call it when there is room for the bytes.
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset.
     pub fn poll_read_bytes(&self, cx: &Context<'_>, at_most: usize) -> Poll<Result<Option<Bytes>, Reason>> {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -51,10 +52,11 @@ impl Stream {
         }
     }
 
-    /// Waits until bytes can be written, and returns how many. Read so many from elsewhere, then write.
+    /// Waits until bytes can be written, and returns how many. Read at most that many from elsewhere, then
+    /// write them.
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset.
     pub fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<usize, Reason>> {
         let mut state = self.shared.lock();
         match state.trunk.room(self.number)? {
@@ -66,10 +68,11 @@ impl Stream {
         }
     }
 
-    /// Takes bytes off the front of `bytes`, at least one, and returns how many.
+    /// Takes at least one byte from the front of `bytes`, and returns how many it took. Returns 0 if `bytes`
+    /// is empty.
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset.
     pub fn poll_write_bytes(&self, cx: &Context<'_>, bytes: &mut Bytes) -> Poll<Result<usize, Reason>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
@@ -87,18 +90,18 @@ impl Stream {
         }
     }
 
-    /// See [`poll_read_bytes`](Self::poll_read_bytes).
+    /// Reads the next bytes; see [`poll_read_bytes`](Self::poll_read_bytes).
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset.
     pub async fn read(&self, at_most: usize) -> Result<Option<Bytes>, Reason> {
         std::future::poll_fn(|cx| self.poll_read_bytes(cx, at_most)).await
     }
 
-    /// See [`poll_room`](Self::poll_room).
+    /// Waits for room; see [`poll_room`](Self::poll_room).
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset.
     pub async fn room(&self) -> Result<usize, Reason> {
         std::future::poll_fn(|cx| self.poll_room(cx)).await
     }
@@ -106,7 +109,7 @@ impl Stream {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// The stream was reset.
+    /// If the stream was reset.
     pub async fn write_all(&self, mut bytes: Bytes) -> Result<(), Reason> {
         while !bytes.is_empty() {
             std::future::poll_fn(|cx| self.poll_write_bytes(cx, &mut bytes)).await?;
@@ -114,7 +117,7 @@ impl Stream {
         Ok(())
     }
 
-    /// No more bytes will be written.
+    /// Ends this side's direction; no more bytes may be written.
     pub fn finish(&self) {
         let mut state = self.shared.lock();
         state.trunk.finish(self.number);
@@ -132,18 +135,18 @@ impl Stream {
         readers.into_iter().chain([writer]).flatten().for_each(std::task::Waker::wake);
     }
 
-    /// Tells the client, if it asked for that, that the origin is connected at this address.
+    /// Tells the client that the origin is connected at this address, if the client asked for it.
     pub fn confirm(&self, address: SocketAddr) {
         let mut state = self.shared.lock();
         state.trunk.confirm(self.number, address);
         state.wake_task(self.shared.now());
     }
 
-    /// Waits until the server says that it is connected, and to where. Only if that was asked for: else it
-    /// waits until the stream is reset.
+    /// Waits until the server has connected, and returns the origin's address. If the stream was opened
+    /// without asking for that, it waits until the stream is reset.
     ///
     /// # Errors
-    /// The stream was reset: the server could not connect.
+    /// If the stream was reset, for example because the server could not connect.
     pub async fn connected(&self) -> Result<SocketAddr, Reason> {
         std::future::poll_fn(|cx| {
             let mut state = self.shared.lock();
@@ -159,7 +162,7 @@ impl Stream {
 }
 
 impl Stream {
-    /// Waits until the other side has reset the stream, or the trunk is gone. Not together with
+    /// Waits until the other side has reset the stream, or the trunk is gone. Must not be used together with
     /// [`connected`](Self::connected).
     pub async fn peer_reset(&self) -> Reason {
         std::future::poll_fn(|cx| {
@@ -173,7 +176,7 @@ impl Stream {
         .await
     }
 
-    /// Whether the last bytes of the other side are here, so that no reset takes them away.
+    /// Whether the last bytes of the other side have arrived, so that a reset does not remove them.
     #[must_use]
     pub fn is_all_received(&self) -> bool {
         self.shared.lock().trunk.is_all_received(self.number)
@@ -189,7 +192,7 @@ impl Drop for Stream {
         let lists = [state.readers.remove(&number), state.writers.remove(&number)];
         let last = state.connectors.remove(&number);
         if state.trunk.open_streams() == 0 {
-            // It may be time for the trunk to end.
+            // The trunk may have to end with this stream.
             state.wake_task_always();
         } else {
             state.wake_task(self.shared.now());

@@ -1,4 +1,4 @@
-//! A server and a client, and what tests need to speak to them.
+//! A server and a client for tests, and functions with which tests use them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,10 +17,10 @@ use anabranch_proxy::trunk::Destination;
 use anabranch_proxy::{Door, Event, Finished, Reloader, Running, Status, Stop};
 use tempfile::TempDir;
 
-/// Longer than anything takes, also on a machine that is busy.
+/// Longer than any step takes, also on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Runs a role; its events can be had elsewhere.
+/// Runs a role on a thread, so that its events can be read elsewhere.
 struct Role {
     stop: Stop,
     reloader: Reloader,
@@ -56,11 +56,11 @@ impl Role {
     }
 }
 
-/// A server for one client, which connects to 127.0.0.0/8 and public networks only, and that client.
+/// A client, and its server, which connects to 127.0.0.0/8 and public networks only.
 pub(crate) struct Bench {
     dir: TempDir,
     pair: KeyPair,
-    /// Those of the server, with its port, and of the client.
+    /// The options of the server, with its port, and those of the client.
     options: (server::Options, client::Options),
     address: SocketAddr,
     socks: SocketAddr,
@@ -78,12 +78,12 @@ impl Bench {
         Self::tuned(|_, client| client.is_strict = true)
     }
 
-    /// With other options.
+    /// Starts a bench with changed options.
     pub(crate) fn tuned(tune: impl Fn(&mut server::Options, &mut client::Options) + 'static) -> Self {
         Self::with(None, Box::new(tune))
     }
 
-    /// Without keys, for clients in this network.
+    /// Starts a bench without keys, for clients in this network.
     pub(crate) fn plain(network: &str) -> Self {
         Self::with(Some(network), Box::new(|_, _| {}))
     }
@@ -120,7 +120,8 @@ impl Bench {
         Self { dir, pair, options, address, socks, http, server, client }
     }
 
-    /// One more client of the server, under this name; and where it speaks SOCKS5.
+    /// Starts one more client of the server under this name. Returns it with the address of its SOCKS5
+    /// listener.
     pub(crate) fn another_client(&self, name: &str) -> (Running, SocketAddr) {
         let pairing = Pairing::new(self.pair.public()).unwrap();
         Clients::append(&self.list(), name, pairing.client.public()).unwrap();
@@ -147,12 +148,12 @@ impl Bench {
         self.pair.public()
     }
 
-    /// The list of clients.
+    /// Returns the path of the list of clients.
     pub(crate) fn list(&self) -> PathBuf {
         Path::join(self.dir.path(), "clients.toml")
     }
 
-    /// The client's next word on a connection that has ended.
+    /// Waits for the client's next event about a connection that has ended.
     pub(crate) fn finished(&self) -> Finished {
         self.client.event(|event| match event {
             Event::Finished(finished) => Some(finished.clone()),
@@ -160,7 +161,8 @@ impl Bench {
         })
     }
 
-    /// The same, and whether a notice with these words came before it.
+    /// Waits for the client's next event about a connection that has ended. Also returns whether a notice
+    /// with these words came before it.
     pub(crate) fn finished_after(&self, words: &str) -> (Finished, bool) {
         let has_come = std::cell::Cell::new(false);
         let finished = self.client.event(|event| match event {
@@ -174,17 +176,17 @@ impl Bench {
         (finished, has_come.get())
     }
 
-    /// The client's next word on a trunk that is there.
+    /// Waits for the client's next event about a new trunk.
     pub(crate) fn trunk_up(&self) -> Event {
         self.client.event(|event| matches!(event, Event::TrunkUp { .. }).then(|| event.clone()))
     }
 
-    /// The options that both were started with.
+    /// Returns the options with which both roles were started.
     pub(crate) fn options(&self) -> (server::Options, client::Options) {
         self.options.clone()
     }
 
-    /// Gives both new options.
+    /// Gives both roles new options.
     pub(crate) fn reload(&self, server: &server::Options, client: &client::Options) {
         let running = self.server.as_ref().unwrap();
         assert!(running.reloader.reload(client).is_err(), "of another role");
@@ -192,7 +194,7 @@ impl Bench {
         self.client.reloader.reload(client).unwrap();
     }
 
-    /// What the server and the client are doing.
+    /// Returns the statuses of the server and of the client.
     pub(crate) fn status(&self) -> (Status, Status) {
         (self.server.as_ref().unwrap().status.clone(), self.client.status.clone())
     }
@@ -230,7 +232,7 @@ fn server_options(admission: &Admission, listen: SocketAddr) -> server::Options 
     options
 }
 
-/// A server of one sort of connection.
+/// Starts an origin that serves each connection by `serve`. Returns its address.
 pub(crate) fn origin(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -243,33 +245,35 @@ pub(crate) fn origin(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) 
     address
 }
 
-/// An address where nobody listens.
+/// Returns an address without a listener.
 pub(crate) fn refused_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from position to position.
 pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251 * seed + at / 65_521) as u8).collect()
 }
 
-/// A connection through the client to an address.
+/// Connects through the client to an address.
 pub(crate) fn socks(bench: &Bench, to: SocketAddr) -> TcpStream {
     socks_at(bench.socks(), to).unwrap()
 }
 
-/// The same at another client; the error is SOCKS's.
+/// Connects through the client at `at` to an address. The error is the reply code of SOCKS.
 pub(crate) fn socks_at(at: SocketAddr, to: SocketAddr) -> Result<TcpStream, u8> {
     let SocketAddr::V4(v4) = to else { panic!("IPv4") };
     connect(at, &[&[1], &v4.ip().octets()[..]].concat(), to.port())
 }
 
-/// The same to what SOCKS calls a destination: kind and address.
+/// Connects through the client to a destination in the form of SOCKS, kind and address. The error is the
+/// reply code of SOCKS.
 pub(crate) fn socks_to(bench: &Bench, to: &[u8], port: u16) -> Result<TcpStream, u8> {
     connect(bench.socks(), to, port)
 }
 
-/// The same at another client.
+/// Connects through the client at `at` to a destination in the form of SOCKS. The error is the reply code of
+/// SOCKS.
 pub(crate) fn connect(at: SocketAddr, to: &[u8], port: u16) -> Result<TcpStream, u8> {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();

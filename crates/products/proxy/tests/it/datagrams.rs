@@ -1,4 +1,4 @@
-//! Programs' datagrams through a client and a server.
+//! Tests with programs' datagrams through a client and a server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -13,7 +13,7 @@ use anabranch_proxy::trunk::Reason;
 
 use crate::bench::{Bench, LONG};
 
-/// An origin that says each datagram again, backwards.
+/// Starts an origin that returns each datagram backwards.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -27,7 +27,8 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// A program that may send datagrams: its connection, its socket, and where it sends them.
+/// Requests an association. Returns its connection, the program's socket, and the address to which the
+/// program sends.
 pub(crate) fn associate(bench: &Bench) -> (TcpStream, UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (control, at) = associate_from(bench, 0);
@@ -35,7 +36,8 @@ pub(crate) fn associate(bench: &Bench) -> (TcpStream, UdpSocket, SocketAddr) {
     (control, socket, at)
 }
 
-/// The connection of one that says from which port it will send, or 0; and where it sends.
+/// Requests an association of a program that names its port, or 0. Returns its connection, and the address to
+/// which the program sends.
 fn associate_from(bench: &Bench, port: u16) -> (TcpStream, SocketAddr) {
     let mut control = TcpStream::connect(bench.socks()).unwrap();
     control.set_read_timeout(Some(LONG)).unwrap();
@@ -47,13 +49,13 @@ fn associate_from(bench: &Bench, port: u16) -> (TcpStream, SocketAddr) {
     (control, SocketAddr::new(ip.into(), u16::from_be_bytes([said[10], said[11]])))
 }
 
-/// What SOCKS puts before a datagram to or from this address.
+/// Returns the header of SOCKS before a datagram to or from this address.
 pub(crate) fn header(address: SocketAddr) -> Vec<u8> {
     let SocketAddr::V4(v4) = address else { panic!("IPv4") };
     [&[0, 0, 0, 1], &v4.ip().octets()[..], &v4.port().to_be_bytes()].concat()
 }
 
-/// Sends a datagram until it is answered: datagrams may be lost.
+/// Sends a datagram until it is answered, because datagrams may be lost.
 pub(crate) fn ask(socket: &UdpSocket, at: SocketAddr, head: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut answer = [0; 2_048];
     for _ in 0..10 {
@@ -87,14 +89,14 @@ fn datagrams_to_what_is_denied_go_nowhere_and_are_told() {
     let (_control, socket, at) = associate(&bench);
     let denied = header("192.0.2.1:53".parse().unwrap());
     socket.send_to(&[&denied, &b"query"[..]].concat(), at).unwrap();
-    // A fragment, and what is malformed.
+    // These are a fragment and a malformed datagram.
     socket.send_to(&[&[0, 0, 1], &header(origin)[3..], b"query"].concat(), at).unwrap();
     socket.send_to(b"\0\0\0\x09", at).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     assert!(socket.recv_from(&mut [0; 64]).is_err());
-    // The flow goes on.
+    // The flow continues.
     assert!(ask(&socket, at, &header(origin), b"query").ends_with(b"yreuq"));
-    // Its association ends with its client.
+    // The association ends with its client.
     drop(bench);
 }
 
@@ -107,7 +109,7 @@ fn only_the_program_that_asked_may_send() {
     other.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     other.send_to(&[&header(origin), &b"query"[..]].concat(), at).unwrap();
     assert!(other.recv_from(&mut [0; 64]).is_err());
-    // With its connection its right ends.
+    // The program's right to send ends with its connection.
     drop(control);
     assert_eq!(bench.finished().reason, None::<Reason>);
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -137,7 +139,7 @@ fn datagrams_go_on_after_a_restart_of_the_server() {
     assert!(ask(&socket, at, &header(origin), b"again").ends_with(b"niaga"));
 }
 
-/// A program that may send datagrams to one destination in capsules.
+/// Requests an association of a program that sends datagrams to one destination in capsules.
 fn connect_udp(bench: &Bench, host: &str, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(bench.http()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -155,7 +157,7 @@ fn connect_udp(bench: &Bench, host: &str, port: u16) -> TcpStream {
     stream
 }
 
-/// Sends a datagram in a capsule until it is answered by the same, backwards.
+/// Sends a datagram in a capsule until its payload returns backwards.
 fn is_answered(stream: &mut TcpStream, payload: &[u8]) {
     let mut capsule = Vec::new();
     capsule::encode(payload, &mut capsule);
@@ -179,7 +181,7 @@ fn datagrams_in_capsules_reach_an_origin_by_address_and_by_name() {
     for host in ["127.0.0.1", "origin.example"] {
         let mut stream = connect_udp(&bench, host, origin.port());
         is_answered(&mut stream, b"query");
-        // What is unknown is passed over: a type, a context.
+        // A capsule of an unknown type and one of an unknown context are skipped.
         stream.write_all(b"\x29\x02??\0\x03\x02??").unwrap();
         is_answered(&mut stream, &[7; 1_200]);
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -211,7 +213,7 @@ fn capsules_that_nobody_may_send_and_those_that_are_cut_end_the_connection() {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert!(bench.finished().why.unwrap_or_default().contains("within a capsule"));
-    // What the policy denies goes nowhere, as by SOCKS; the server tells of it.
+    // Datagrams that the policy denies are dropped, as with SOCKS, and the server reports them.
     let mut denied = connect_udp(&bench, "192.0.2.1", 53);
     denied.write_all(b"\0\x06\0query").unwrap();
     denied.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -240,7 +242,8 @@ fn a_program_that_does_not_read_its_capsules_loses_its_own() {
     is_answered(&mut other, b"query");
 }
 
-/// Sends four times what this rate allows, by SOCKS or in capsules, and returns what was echoed in so long.
+/// Sends four times as much as this rate allows, by SOCKS or in capsules. Returns the number of bytes that
+/// were echoed within `lasts`.
 fn echoed(bench: &Bench, in_capsules: bool, rate: usize, lasts: Duration) -> usize {
     let origin = echo();
     let payload = [7; 1_000];
@@ -253,7 +256,7 @@ fn echoed(bench: &Bench, in_capsules: bool, rate: usize, lasts: Duration) -> usi
         let mut capsule = Vec::new();
         capsule::encode(&payload, &mut capsule);
         let mut reading = stream.try_clone().unwrap();
-        // What comes too fast is not read: the writer waits, and ends with its connection.
+        // Bytes beyond the rate are not read, so the writer waits, and ends with its connection.
         let writing = thread::spawn(move || {
             while stream.write_all(&capsule).is_ok() {
                 thread::sleep(pause);
@@ -299,7 +302,7 @@ fn the_rate_of_a_user_holds_for_datagrams_too() {
         println!("at the server: {at_server}, in capsules: {in_capsules}: {part:.2} of the rate");
         assert!((0.5..1.2).contains(&part), "{part}");
     };
-    // All at once, for they wait.
+    // The four cases run at the same time, because they mostly wait.
     thread::scope(|scope| {
         for (at_server, in_capsules) in [(false, false), (false, true), (true, false), (true, true)] {
             scope.spawn(move || holds(at_server, in_capsules));

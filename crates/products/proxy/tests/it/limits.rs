@@ -1,4 +1,4 @@
-//! How long connections may take, what one user may have, and what a reload changes.
+//! Tests of time-outs, of the limits of a user, and of reloads.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use anabranch_proxy::trunk::Reason;
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// It says a byte, and waits for the end.
+/// Starts an origin that sends a byte and waits for the end.
 fn waits() -> SocketAddr {
     origin(|mut stream| {
         let _ = stream.write_all(b"x");
@@ -24,7 +24,7 @@ fn waits() -> SocketAddr {
     })
 }
 
-/// Seconds that something takes.
+/// Returns how many seconds `what` takes.
 fn seconds(what: impl FnOnce()) -> f64 {
     let clock = Clock::start();
     what();
@@ -39,7 +39,7 @@ fn a_connection_on_which_nothing_moves_is_reset_at_either_end() {
     for bench in [at_server, at_client] {
         let mut stream = socks(&bench, waits());
         stream.read_exact(&mut [0]).unwrap();
-        // As long as something moves it goes on.
+        // The connection lives as long as bytes move.
         for _ in 0..6 {
             sleep(SHORT / 3);
             stream.write_all(b"y").unwrap();
@@ -94,7 +94,7 @@ fn who_says_its_wish_byte_by_byte_or_nothing_at_all_is_closed() {
             assert!(took < 10.0, "{address}: {took}");
         }
     }
-    // Others are served meanwhile and after.
+    // Other programs are served in the meantime and afterwards.
     socks(&bench, waits()).read_exact(&mut [0]).unwrap();
 }
 
@@ -141,7 +141,7 @@ fn a_rate_holds_for_all_connections_of_a_user_in_each_direction() {
                 assert!(all == down, "{}", all.len());
             }
         });
-        // 800 kB at 400 kB/s.
+        // The 800 kB go at 400 kB/s.
         assert!((1.7..6.0).contains(&took), "{took} s");
     }
 }
@@ -188,7 +188,7 @@ fn a_server_that_is_killed_under_load_comes_back_and_programs_go_on_within_two_s
     streams.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).unwrap());
     bench.stop_server();
     for stream in &mut streams {
-        // What was under way may be read first.
+        // Bytes that were in flight may be read before the reset.
         let end = std::io::copy(stream, &mut std::io::sink()).unwrap_err();
         assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     }

@@ -1,4 +1,4 @@
-//! The roles of the proxy and their parts, over loopback.
+//! Tests of the proxy's roles and their parts over loopback.
 
 mod bench;
 

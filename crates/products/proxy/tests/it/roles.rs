@@ -1,4 +1,4 @@
-//! A client and a server on loopback, with real programs on one side and real origins on the other.
+//! Tests with a client and a server on loopback, real programs on one side and real origins on the other.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use anabranch_proxy::keys::{Clients, KeyPair, Pairing};
 use anabranch_proxy::trunk::{Reason, Transport};
 use anabranch_proxy::{Door, Event};
 
-/// An origin that speaks HTTP: it answers one request with its head, and closes.
+/// Starts an origin of HTTP that answers one request with its head, and closes the connection.
 fn http_origin() -> SocketAddr {
     origin(|mut stream| {
         let mut head = Vec::new();
@@ -67,8 +67,8 @@ fn http_connect_and_plain_http_reach_an_origin() {
     assert!(answer.contains("Connection: close"), "{answer}");
 }
 
-/// An origin that does not end the connection as it is told to: the program asks for more on its own. It is
-/// not left without an answer, nor is what it asks for sent to that origin.
+/// An origin does not end the connection as the request asks, and the program sends another request. The
+/// program must not be left without an answer, and its request must not reach that origin.
 #[test]
 fn a_second_request_behind_an_answer_ends_the_connection() {
     let bench = Bench::new();
@@ -101,7 +101,7 @@ fn a_second_request_behind_an_answer_ends_the_connection() {
 fn an_unknown_client_and_a_wrong_server_get_nothing_and_say_so() {
     let bench = Bench::new();
     let origin = http_origin();
-    // The server never heard of this client; and this client expects another server.
+    // The server does not know the first client, and the second client expects another server.
     let stranger = Pairing::new(bench.server_key()).unwrap();
     let mistaken = Pairing::new(KeyPair::generate().unwrap().public()).unwrap();
     for (pairing, says) in [(stranger, "does not know this client's key"), (mistaken, "was paired with")] {
@@ -153,7 +153,7 @@ fn a_destination_that_is_denied_or_refuses_resets_the_program_or_is_said_if_stri
 #[test]
 fn half_closes_pass_in_both_directions() {
     let bench = Bench::new();
-    // It answers when it has all.
+    // This origin answers when it has received everything.
     let counts = origin(|mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
@@ -166,7 +166,7 @@ fn half_closes_pass_in_both_directions() {
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, (1_usize << 20).to_be_bytes());
 
-    // It has said all before it listens.
+    // This origin has sent everything before it reads.
     let (tell, told) = std::sync::mpsc::channel();
     let speaks = origin(move |mut stream| {
         stream.write_all(b"all").unwrap();
@@ -212,11 +212,11 @@ fn a_program_that_never_reads_does_not_hold_the_others_up() {
         let block = pattern(1 << 20, 1);
         while stream.write_all(&block).is_ok() {}
     });
-    // As many as make a trunk's buffers full, and all trunks busy.
+    // These are enough connections to fill a trunk's buffers, and to make all trunks busy.
     let deaf: Vec<TcpStream> = (0..40).map(|_| socks(&bench, floods)).collect();
     thread::sleep(Duration::from_secs(1));
     let origin = http_origin();
-    // Each answer has its time: the program reads with a limit.
+    // Each answer must come in time, because the program reads with a time limit.
     for _ in 0..5 {
         assert!(get(&mut socks(&bench, origin)).contains("200 OK"));
     }
@@ -256,7 +256,7 @@ fn after_a_restart_of_the_server_the_next_request_works() {
     let origin = http_origin();
     assert!(get(&mut socks(&bench, origin)).contains("200 OK"));
     bench.stop_server();
-    // Meanwhile a program waits.
+    // A program waits in the meantime.
     let mut waiting = socks(&bench, origin);
     thread::sleep(Duration::from_millis(300));
     bench.start_server();
@@ -317,7 +317,8 @@ fn a_role_that_is_stopped_resets_its_programs_and_says_its_last_event() {
     assert!(matches!(client::start(options).unwrap_err(), anabranch_proxy::Error::Listen(..)));
 }
 
-/// With its first bytes, not after the client's HELLO: what a client opens in between would be reset.
+/// GOAWAY comes with the server's first bytes, not after the client's HELLO, because streams that a client
+/// opened in between would be reset.
 #[test]
 fn a_client_of_too_many_trunks_is_told_at_once() {
     let bench = Bench::plain("127.0.0.0/8");
@@ -325,11 +326,11 @@ fn a_client_of_too_many_trunks_is_told_at_once() {
     let hello = [0, 0, 0, 16, 0, 0, 0, 0, 0, 1, 2, 0, 0, 4, 0, 0, 0, 0, 16, 0, 4, 0, 0, 0];
     let go_away = [8, 0, 0, 1, 0, 0, 0, 0, 2];
     let (mut trunks, mut is_told) = (Vec::new(), false);
-    // The bench's own client has some of the 64.
+    // The bench's own client has some of the 64 trunks.
     while !is_told && trunks.len() < 66 {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        // Somebody is there, but has not said HELLO yet.
+        // The first byte shows that this is no probe, but HELLO is not complete yet.
         stream.write_all(&hello[..1]).unwrap();
         let (mut said, mut buffer) = (Vec::new(), [0; 256]);
         while let Ok(n @ 1..) = stream.read(&mut buffer) {

@@ -1,4 +1,5 @@
-//! What all clients of a server share: one that takes all it can get keeps no other out.
+//! Tests of the resources that all clients of a server share: one client that takes all it can get keeps no
+//! other out.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -60,7 +61,7 @@ fn the_time_to_say_who_it_is_counts_once() {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let clock = Clock::start();
     sleep(Duration::from_millis(1_800));
-    // The beginning of a record of TLS.
+    // This is the beginning of a TLS record.
     stream.write_all(&[22]).unwrap();
     let _ = stream.read(&mut [0; 16]);
     let took = clock.now().since(Time::ZERO);
@@ -85,7 +86,7 @@ fn names_of_one_client_that_nobody_answers_delay_no_other() {
         let name = format!("dead{number:03}.example");
         dead.push(socks_to(&bench, &[&[3, name.len() as u8], name.as_bytes()].concat(), 80).unwrap());
     }
-    // All of them are under way at the server.
+    // All of these lookups are under way at the server.
     sleep(Duration::from_millis(300));
     let clock = Clock::start();
     let mut stream = connect(other, b"\x03\x0clive.example", origin.port()).unwrap();
@@ -113,7 +114,8 @@ fn one_client_that_has_all_descriptors_gives_some_to_another() {
         stream.write_all(b"x").unwrap();
         stream.read_exact(&mut [0]).unwrap();
     }
-    // Of the first one's, as many have ended as were needed: those that were silent for longest.
+    // As many of the first client's connections have ended as were needed, those that were silent the
+    // longest.
     let finished = bench.finished();
     assert_eq!(finished.reason, Some(Reason::Busy), "{finished:?}");
 }

@@ -1,5 +1,5 @@
-//! Trunk sockets between two network namespaces joined by two cables. Needs root and iproute2; says so and
-//! passes without them. Nothing outside these namespaces is touched.
+//! Tests of trunk sockets between two network namespaces joined by two cables. They need root and iproute2;
+//! without these, they say so and pass. They touch nothing outside these namespaces.
 #![cfg(target_os = "linux")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,8 +26,8 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Two hosts with two networks between them, 10.79.1.0/24 and 10.79.2.0/24: the client is 1, the server 2,
-/// which announces its second address.
+/// Two hosts with two networks between them, 10.79.1.0/24 and 10.79.2.0/24. The client is host 1 and the
+/// server is host 2, which announces its second address.
 struct Hosts {
     client: Namespace,
     server: Namespace,
@@ -99,7 +99,8 @@ fn runtime() -> Runtime {
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// Exchanges a few bytes so that further subflows may begin, and waits for `count` of them.
+/// Exchanges a few bytes so that further subflows may begin, and waits at most `most` for `count` subflows.
+/// Returns whether there are as many.
 async fn has_subflows(near: &mut Connection, far: &mut Connection, count: usize, most: Duration) -> bool {
     for (from, to) in [(true, 1_u8), (false, 2)] {
         let (one, other) = if from { (&mut *near, &mut *far) } else { (&mut *far, &mut *near) };
@@ -107,7 +108,7 @@ async fn has_subflows(near: &mut Connection, far: &mut Connection, count: usize,
         other.stream.read_exact(&mut [0; 100]).await.unwrap();
     }
     let all_there = async {
-        // One whose SYN is under way counts in the kernel too, and has no RTT yet.
+        // A subflow whose SYN is in flight is in the kernel's list too, but has no RTT yet.
         let open = |all: Vec<SubflowInfo>| all.iter().filter(|subflow| subflow.tcp.rtt_us > 0).count();
         while subflows(&near.stream).unwrap().map_or(0, |(_, all)| open(all)) < count {
             sleep(Duration::from_millis(10)).await;
@@ -128,7 +129,7 @@ fn a_listener_for_one_address_gets_subflows_to_another_that_is_announced() {
     assert_eq!(peer.ip(), ip("10.79.1.1"));
     assert!(runtime.block_on(has_subflows(&mut near, &mut far, 2, LONG)));
 
-    // What the kernel says of both.
+    // Checks the kernel's information about both subflows.
     let (info, mut all) = subflows(&near.stream).unwrap().unwrap();
     all.sort_by_key(|subflow| subflow.remote);
     assert_eq!(
@@ -139,7 +140,7 @@ fn a_listener_for_one_address_gets_subflows_to_another_that_is_announced() {
     assert!(all.iter().all(|s| s.tcp.rtt_us > 0 && s.tcp.snd_mss > 500), "{all:?}");
     assert_eq!((info.fallback, info.bytes_sent), (false, 100));
 
-    // A connection that begins at the other address was not asked for.
+    // A connection that begins at the other address is closed.
     let mut wrong = hosts.connect(runtime.handle(), "10.79.2.2:7000", &SocketOptions::default()).unwrap();
     let (accepted, read) = runtime.block_on(async {
         let accepted = timeout(Duration::from_millis(300), listener.accept()).await;
@@ -148,7 +149,8 @@ fn a_listener_for_one_address_gets_subflows_to_another_that_is_announced() {
     assert!(accepted.is_err() && read.is_err());
 }
 
-/// The trap itself: if this fails, the kernel has mended it, and the listener may be simpler.
+/// Shows the limit of the kernel for which the listener is made. If this fails, the kernel has no such limit
+/// any more, and the listener may be simpler.
 #[test]
 fn a_socket_that_is_bound_to_one_address_does_not() {
     let Some(hosts) = Hosts::new() else { return };
@@ -220,7 +222,7 @@ fn the_controller_and_the_address_are_those_that_were_named_or_it_is_an_error() 
     assert_eq!(foreign.kind(), std::io::ErrorKind::AddrNotAvailable);
 }
 
-/// By tuning it would begin with little, and subflows that join later would stay at that.
+/// With tuning, the buffer would begin small, and subflows that join later would keep the small size.
 #[test]
 fn both_ends_may_receive_as_much_as_tuning_may_reach() {
     let Some(hosts) = Hosts::new() else { return };
@@ -236,8 +238,8 @@ fn both_ends_may_receive_as_much_as_tuning_may_reach() {
     }
 }
 
-/// Says of each option whether a TCP socket takes it, and whether an MPTCP one does. A protocol on top that
-/// this kernel has not is ENOENT for TCP: it would be taken.
+/// Prints for each option whether a TCP socket and whether an MPTCP socket accept it. ENOENT means that this
+/// kernel lacks an upper-layer protocol, which TCP would accept.
 const OPTIONS: &str = r#"
 import errno, socket
 def takes(protocol, level, number, value):
@@ -256,8 +258,8 @@ for name, *option in options:
     print(name, *(takes(protocol, *option) for protocol in (6, 262)))
 "#;
 
-/// What trunks do without, and how: probes of our own see a dead link, rustls encrypts, and bytes are copied.
-/// If this fails, the kernel has more than it had (Linux 6.18), and trunks may use it.
+/// Trunks do without these: probes detect a dead link, rustls encrypts, and bytes are copied. If this fails,
+/// the kernel can do more than Linux 6.18, and trunks may use it.
 #[test]
 fn mptcp_has_no_user_timeout_no_tls_and_no_zero_copy() {
     let python = Command::new("python3").args(["-c", OPTIONS]).output();

@@ -1,4 +1,4 @@
-//! What a client and a server on loopback say of themselves: to a program, at a Unix socket, over HTTP.
+//! Tests of the status of a client and a server on loopback: for programs, at a Unix socket, and over HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use anabranch_proxy::status::{
     ConnectionState, LinkState, Role, Snapshot, Token, local, prometheus_text, web,
 };
 
-/// Names may have all that is printable but a few: this one is a program's idea of a joke.
+/// A hostile name of printable characters. Names may have nearly all of these.
 const HOSTILE: &str = "<b>\"&'`{{x}}<img>";
 
-/// Waits until a role says so.
+/// Waits until the status of a role fulfils `is_so`.
 fn wait(status: &Status, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
     let clock = anabranch_net::Clock::start();
     loop {
@@ -33,7 +33,7 @@ fn wait(status: &Status, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
     }
 }
 
-/// It sends so many bytes, and waits for the end.
+/// Starts an origin that sends this many bytes and waits for the end.
 fn sends(count: usize) -> SocketAddr {
     origin(move |mut stream| {
         let _ = stream.write_all(&vec![7; count]);
@@ -84,7 +84,7 @@ fn a_snapshot_has_what_moves_while_it_does_and_what_has_ended() {
     let all = wait(&client, |all| !all.finished.is_empty());
     assert_eq!((all.open_connections, all.totals.connections, all.connections.len()), (0, 1, 0));
     assert_eq!((all.finished[0].received_bytes, &all.finished[0].error), (300_000, &None));
-    // The trunks' bytes stay when they are gone.
+    // The trunks' bytes are still counted when the trunks are gone.
     let before = all.links[0].received_bytes;
     let mut bench = bench;
     bench.stop_server();
@@ -121,7 +121,7 @@ fn a_unix_socket_gives_it_to_its_owner_and_goes_with_the_role() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("run");
     std::fs::create_dir(&place).unwrap();
-    // Of a process that is gone, and something else.
+    // One file is the socket of a process that has ended, the other one is not a socket of a role.
     std::os::unix::net::UnixListener::bind(place.join("proxy-client-4194305.sock")).unwrap();
     std::fs::write(place.join("other.sock"), "").unwrap();
     let there = local::listen(&client, &place).unwrap();
@@ -132,7 +132,7 @@ fn a_unix_socket_gives_it_to_its_owner_and_goes_with_the_role() {
     assert!(local::listen(&client, &place).is_err(), "it is taken");
     assert_eq!(local::ask(there.path()).unwrap().role, Role::Client, "and still there");
 
-    // Those who do not read delay nobody for long.
+    // Clients that do not read delay others only for a short time.
     let idle: Vec<_> =
         (0..40).map(|_| std::os::unix::net::UnixStream::connect(there.path()).unwrap()).collect();
     assert_eq!(local::ask(there.path()).unwrap().role, Role::Client);
@@ -143,7 +143,7 @@ fn a_unix_socket_gives_it_to_its_owner_and_goes_with_the_role() {
     assert!(local::listen(&client, Path::new("/proc/none")).is_err());
 }
 
-/// What is answered to a request; its status, head and body.
+/// Sends a request. Returns the status, the head and the body of the answer.
 fn ask(address: SocketAddr, request: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -225,7 +225,7 @@ fn the_page_is_for_everybody_here_and_its_numbers_for_those_who_know_the_token()
     let post = format!("POST /status.json HTTP/1.1\r\nHost: {at}\r\n{known}Connection: close\r\n\r\n");
     assert_eq!(ask(at, &post).0, 405);
 
-    // A page of another site whose name leads here.
+    // The request comes from a page of another site whose name leads here.
     for host in ["evil.example", "evil.example:80", &format!("localhost.evil.example:{}", at.port())] {
         for path in ["/", "/status.json", "/metrics"] {
             let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{known}Connection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! TLS between real sockets: who is let in, and what is said to whom is not.
+//! Tests of TLS between real sockets: which clients are admitted, and the errors at both ends.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn connection() -> (TcpStream, TcpStream) {
     (near.unwrap(), far.unwrap().0)
 }
 
-/// A server, and a client that it knows as "laptop".
+/// Makes a server's keys, and the pairing of a client that it knows as "laptop".
 fn paired() -> (KeyPair, Clients, Pairing) {
     let server = KeyPair::generate().unwrap();
     let pairing = Pairing::new(server.public()).unwrap();
@@ -91,14 +91,14 @@ async fn an_unknown_client_is_refused_and_told_so() {
     let (client, server) = (ClientTls::new(&pairing), ServerTls::new(&server, Clients::default()));
     let (near, far) = tokio::join!(client.connect(near), server.accept(far));
     assert!(matches!(far.unwrap_err(), TlsError::UnknownClient));
-    // As a trunk finds it.
+    // A trunk sees the refusal at its first read.
     let (client, task) = start(near.unwrap(), Side::Client, Settings::default());
     tokio::spawn(task);
     let error = client.hello().await.unwrap_err().to_string();
     assert!(error.contains("does not know this client's key"), "{error}");
 }
 
-/// Believes every server: a client that is not ours.
+/// A verifier that accepts every server, for a client that is not ours.
 #[derive(Debug)]
 struct Anybody {
     is_raw: bool,
@@ -154,7 +154,7 @@ fn foreign(
         .with_custom_certificate_verifier(Arc::new(Anybody { is_raw }))
 }
 
-/// What the server says to a client of this configuration, and the client at its first read.
+/// Connects with this configuration. Returns the server's error, and the client's error at its first read.
 async fn refusal(config: ClientConfig, server: &ServerTls) -> (TlsError, String) {
     let (near, far) = connection().await;
     let name = ServerName::try_from("origin.example").unwrap();

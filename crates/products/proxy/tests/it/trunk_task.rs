@@ -1,4 +1,4 @@
-//! Trunks over real sockets.
+//! Tests of trunks over real sockets.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn to(port: u16) -> Destination {
     format!("origin.example:{port}").parse().unwrap()
 }
 
-/// Sends back what comes, to its end.
+/// Sends back all bytes of a stream.
 async fn echo(accepted: Accepted) {
     while let Ok(Some(bytes)) = accepted.stream.read(64 * 1024).await {
         if accepted.stream.write_all(bytes).await.is_err() {
@@ -113,7 +113,7 @@ async fn a_client_that_wants_the_servers_word_gets_it_or_the_reason() {
     assert_eq!(bad.connected().await, Err(Reason::Refused));
     assert_eq!(bad.read(1).await, Err(Reason::Refused));
     assert_eq!(std::io::Error::from(Reason::Refused).kind(), std::io::ErrorKind::ConnectionRefused);
-    // A handle that is dropped resets its stream, and the other end hears of it.
+    // A dropped handle resets its stream, and the other end is told.
     good.write_all("x".into()).await.unwrap();
     assert_eq!(good.read(1).await, Ok(Some("x".into())));
     drop(good);
@@ -155,12 +155,12 @@ async fn a_trunk_that_dies_resets_its_streams() {
     accepted.stream.finish();
     let other = client.open(to(2), false).unwrap();
     let _other = server.accept().await.unwrap();
-    // An answer to a ping comes behind the bytes.
+    // The answer to a ping follows the bytes, so the bytes have arrived.
     while client.load().rtt.is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
-    // As if the process was killed.
+    // Aborting the task acts as if the process was killed.
     server_task.abort();
     assert_eq!(timeout(LONG, other.read(1)).await.unwrap(), Err(Reason::TrunkGone));
     assert_eq!(accepted.stream.room().await, Err(Reason::TrunkGone));

@@ -1,4 +1,4 @@
-//! The examples of docs/wire-proxy.md are what the code reads and writes.
+//! Tests that the code reads and writes the examples of docs/wire-proxy.md.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 const DOC: &str = include_str!("../../../../../docs/wire-proxy.md");
 
-/// The bytes of the first code block after `marker`; what follows a `;` is remark.
+/// Returns the bytes of the first code block after `marker`. Text after a `;` is a remark.
 fn hex(marker: &str) -> Bytes {
     let (_, rest) = DOC.split_once(marker).unwrap_or_else(|| panic!("no {marker:?} in the document"));
     let (_, rest) = rest.split_once("```text\n").expect("a block");

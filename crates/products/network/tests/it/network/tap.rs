@@ -1,5 +1,4 @@
-//! A forwarder that sees the field of the IP header which has the code point and the mark of ECN, and clears
-//! it.
+//! A forwarder that records and clears the field of the IP header with the code point and the mark of ECN.
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,18 +16,18 @@ use anabranch_overlay::frame::{self, Frame};
 use nix::sys::socket::sockopt::IpRecvTos;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
 
-/// What has come.
+/// A packet that has arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// The neighbour that sent it.
+    /// The name of the neighbour that sent it.
     pub(super) from: String,
-    /// The field: six bits of a code point, two of ECN.
+    /// The field: six bits of the code point, and two of ECN.
     pub(super) field: u8,
-    /// A packet of mmTP, and no hello or message.
+    /// Whether it is a packet of mmTP, and no hello or message.
     pub(super) is_mmtp: bool,
 }
 
-/// See the [module](self).
+/// A running tap; see the [module](self).
 pub(super) struct Tap {
     seen: Arc<Mutex<Vec<Seen>>>,
     stop: Arc<AtomicBool>,
@@ -36,7 +35,7 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    /// In the place of a forwarder, whose neighbours need not know.
+    /// Starts a tap in the place of a forwarder. Its neighbours see no difference.
     pub(super) fn start(place: &Place) -> Self {
         let domain = place.domain().clone();
         let mut forwarder = Forwarder::new(&domain, place.node(), 1, [5; 32], Clock::start().now());
@@ -85,8 +84,8 @@ impl Tap {
         self.seen.lock().expect("no panic").clone()
     }
 
-    /// Forgets all, until nothing of mmTP has come for half a second: a transfer that is over may have
-    /// answers on their way still, with its marks.
+    /// Clears the records until no packet of mmTP has come for half a second: the last answers of a finished
+    /// transfer may still arrive with its marks.
     pub(super) fn settle(taps: &[Self]) {
         let is_quiet = |tap: &Self| !tap.seen().iter().any(|seen| seen.is_mmtp);
         for _ in 0..40 {
@@ -100,7 +99,7 @@ impl Tap {
     }
 }
 
-/// Sends all that a forwarder wants sent; `bytes` came last.
+/// Sends all packets that a forwarder wants to send. `bytes` are the last ones that arrived.
 fn drain(forwarder: &mut Forwarder, now: Time, bytes: &[u8], send: impl Fn(Hop, &[u8])) {
     loop {
         match forwarder.poll(now) {
@@ -121,14 +120,14 @@ impl Drop for Tap {
     }
 }
 
-/// A socket that is told the field.
+/// Opens a socket that reports the field.
 pub(super) fn seeing(address: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(address).expect("a socket");
     setsockopt(&socket, IpRecvTos, &true).expect("it is told");
     socket
 }
 
-/// One datagram, its sender, and the field.
+/// Receives one datagram. Returns it with its sender and the field.
 pub(super) fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddr, u8)> {
     let (mut bytes, mut space) = (vec![0; 2_000], nix::cmsg_space!(u8));
     let mut parts = [IoSliceMut::new(&mut bytes)];
