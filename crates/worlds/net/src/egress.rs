@@ -3,8 +3,8 @@
 //! An [`Egress`] that the user named is honoured or refused, never ignored. It promises:
 //! * an interface (`eth0`): every packet leaves by this interface and only packets that arrive on it are
 //!   received, by `SO_BINDTODEVICE`. If that is not permitted (Linux before 5.7 without `CAP_NET_RAW`, some
-//!   sandboxes), an address of the interface is bound instead, but only if the routing tables send packets
-//!   from that address out of the interface; otherwise the egress is refused.
+//!   sandboxes), an address of the interface is bound instead. The routing tables must then send packets from
+//!   that address out of the interface; otherwise the egress is refused.
 //! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns the address is used,
 //!   too, if a route leads through it. A host with several providers needs that, because its routing table
 //!   alone would send everything to one of them.

@@ -73,8 +73,8 @@ impl NetworkMonitor {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn subscribe() -> io::Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
-    // linux/rtnetlink.h: RTMGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE. Routes too: an
-    // address is of no use until its default route has come.
+    // linux/rtnetlink.h: RTMGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE. Routes are
+    // included, because an address is of no use until its default route has come.
     const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let netlink = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;

@@ -74,7 +74,7 @@ pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
             ioctl(any.as_fd(), libc::SIOCSIFMTU as libc::Ioctl, &mut request)
         }
         Device::Queue(packets) => {
-            // The field `ifr_qlen` of linux/if.h is the same number in the same place.
+            // The field `ifr_qlen` of linux/if.h has the type and the offset of this one.
             request.ifr_ifru.ifru_metric = number(*packets)?;
             ioctl(any.as_fd(), libc::SIOCSIFTXQLEN as libc::Ioctl, &mut request)
         }
@@ -156,7 +156,7 @@ pub(crate) fn tcp_info<const N: usize>(fd: BorrowedFd<'_>) -> nix::Result<[u8; N
     Ok(info)
 }
 
-/// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5), without its last member's fields.
+/// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5); the fields of the last member are left out.
 #[repr(C)]
 struct MptcpFullInfo {
     size_tcpinfo_kernel: u32,

@@ -48,7 +48,7 @@ pub fn refused(why: impl Display) {
 /// Skips a test because the kernel refused a TUN device. A kernel may lack TUN devices.
 ///
 /// # Panics
-/// As [`refused`], if the kernel has TUN devices.
+/// As [`refused`] does, if the kernel has TUN devices.
 pub fn refused_device(why: impl Display) {
     match Path::new("/dev/net/tun").exists() {
         true => refused(why),

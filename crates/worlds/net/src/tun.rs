@@ -33,7 +33,7 @@ const STATISTICS_BYTES: usize = 65_536;
 #[derive(Debug)]
 pub struct Tun {
     file: File,
-    /// `/proc/net/dev` of its namespace.
+    /// `/proc/net/dev` of the device's namespace.
     statistics: File,
     name: String,
     mtu_bytes: u32,

@@ -1,13 +1,14 @@
 //! Finds the uplink of a local end: the line by which its packets leave this host.
 //!
 //! An interface of hardware is a line, and so is one end of a virtual cable: another host is behind it, or
-//! could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of the lower interface,
-//! and a port (of a bridge, of a bond) shares the line of its master.
+//! could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of the lower interface. A
+//! port (of a bridge, of a bond) shares the line of its master.
 //!
 //! Some uplinks are unknown. A tunnel leaves by a line that the routing tables choose, perhaps another one
 //! for each packet. Loopback leaves by no line, and kinds of interfaces that are not listed here may leave by
-//! any. But if a network namespace has no line at all, the wire of a TUN device is a process elsewhere, and
-//! each such device is a line (those of `anabranch lab up`, that of a container without root).
+//! any. But if a network namespace has no line at all, each of its TUN devices is a line, because the wire of
+//! the device is a process elsewhere. Such devices are those of `anabranch lab up`, and that of a container
+//! without root.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::collections::BTreeSet;

@@ -11,7 +11,7 @@ pub(crate) const ERROR: u16 = 2;
 pub(crate) const DONE: u16 = 3;
 pub(crate) const NLM_F_REQUEST: u16 = 0x1;
 pub(crate) const NLM_F_ACK: u16 = 0x4;
-/// The dump was disturbed by a change: some of it may be missing.
+/// The dump was disturbed by a change: records may be missing.
 pub(crate) const NLM_F_DUMP_INTR: u16 = 0x10;
 pub(crate) const NLM_F_DUMP: u16 = 0x300;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;

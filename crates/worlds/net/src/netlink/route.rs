@@ -36,10 +36,10 @@ const SCOPE_NOWHERE: u8 = 255;
 /// The most next hops of one route that are read; the others are left out.
 const NEXT_HOPS_MAX: usize = 256;
 
-/// The main table (`RT_TABLE_MAIN`): the one without policy.
+/// The number of the main table (`RT_TABLE_MAIN`), which is the only one without policy routing.
 pub const MAIN_TABLE: u32 = 254;
 
-/// What happens to a packet that takes a route (`rtm_type`).
+/// The action for a packet that takes a route (`rtm_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteKind {
     /// The packet leaves this host.
@@ -90,14 +90,14 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The source address that packets get if their sender chose none.
     pub source: Option<IpAddr>,
-    /// The table; [`MAIN_TABLE`] unless there is policy routing.
+    /// The number of the table; [`MAIN_TABLE`] unless there is policy routing.
     pub table: u32,
-    /// Of several routes to one destination, the one with the lowest metric is taken. For a new IPv6 route 0
-    /// means 1024.
+    /// If several routes lead to one destination, the one with the lowest metric is taken. For a new IPv6
+    /// route, 0 means 1024.
     pub metric: u32,
     /// Whether the gateway is taken to be on the link though no prefix says so.
     pub onlink: bool,
-    /// What happens to packets.
+    /// The action for packets that take the route.
     pub kind: RouteKind,
     /// The origin of the route (`rtm_protocol`): 2 kernel, 3 boot, 4 static, 9 router advertisement, 16 DHCP.
     pub protocol: u8,

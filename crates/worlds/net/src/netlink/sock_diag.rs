@@ -315,7 +315,7 @@ pub struct MptcpInfo {
     /// Whether the connection continues as plain TCP, because the peer or a device on the path knows no
     /// MPTCP.
     pub fallback: bool,
-    /// The connection's token here, as in [`MptcpSubflow::token`].
+    /// The connection's token at this host, as in [`MptcpSubflow::token`].
     pub token: u32,
     /// Data sequence number of the next byte that the program writes.
     pub write_seq: u64,
