@@ -44,7 +44,7 @@ pub enum ServiceKind {
 pub struct Member {
     /// The domain.
     pub domain: Arc<Domain>,
-    /// Its node.
+    /// The member's node.
     pub node: NodeId,
     /// The UDP port at which the member receives answers.
     pub port: u16,

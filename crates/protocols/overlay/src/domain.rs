@@ -97,7 +97,7 @@ impl Domain {
     }
 
     /// Returns the number of links of the longest way for which a keyed identifier is made. It is twice the
-    /// number on the longest of the shortest ways between two hosts, which leaves room for detours, but at
+    /// number on the longest of the shortest ways between two hosts, which leaves room for detours. It is at
     /// most the number on a way that visits each forwarder once. The fewer bits an identifier may have, the
     /// harder it is to guess.
     #[must_use]

@@ -46,7 +46,7 @@ pub struct LineStatus {
     pub up: Option<bool>,
     /// The measured delay in one direction.
     pub delay: Option<Span>,
-    /// Frames and bytes sent over it.
+    /// Frames and bytes sent over the line.
     pub sent: (u64, u64),
 }
 

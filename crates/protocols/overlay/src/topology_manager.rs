@@ -65,9 +65,9 @@ pub enum Outgoing {
 pub enum Change {
     /// A line is down in both directions, or is up again.
     Line {
-        /// One of its links.
+        /// One of the two links of the line.
         link: LinkId,
-        /// Whether it is up.
+        /// Whether the line is up.
         up: bool,
     },
 }
