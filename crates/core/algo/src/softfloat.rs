@@ -1,10 +1,10 @@
 //! Non-negative real numbers in integers: a 32-bit mantissa with a binary exponent.
 //!
-//! Congestion control divides windows of 1 to 10⁶ packets by squared round-trip times of 10 µs to 10 s and
-//! takes ratios of sums of that. Neither 64-bit fixed point nor the kernel's eBPF (no floating point, no
-//! 128-bit multiplication) can do that directly; a mantissa with an exponent can, with plain 64-bit
-//! multiplication and division. Every operation is rounded to nearest: its relative error is at most 2⁻³².
-//! Nothing here panics, loops or allocates, and results are the same on every machine.
+//! Congestion control divides windows of 1 to 10⁶ packets by squared round-trip times of 10 µs to 10 s, and
+//! takes ratios of sums of these quotients. Neither 64-bit fixed point nor the kernel's eBPF (no floating
+//! point, no 128-bit multiplication) can do that directly. A mantissa with an exponent can, with plain 64-bit
+//! multiplication and division. Every operation is rounded to nearest: its relative error is at most 2⁻³². No
+//! operation panics, loops or allocates, and results are the same on every machine.
 
 use core::cmp::Ordering;
 use core::fmt;

@@ -2,8 +2,8 @@
 //! nothing about those that the far end still has to answer. A packet that arrived aside is never the highest
 //! that arrived. While such packets have overtaken outstanding ones, the packet threshold rests, because it
 //! would count their sequence numbers, too. An outstanding packet that they alone have overtaken is lost when
-//! it was asked for longer ago than the retransmission timeout, because their arrivals put the timeout of the
-//! subflow off.
+//! it was asked for longer ago than the retransmission timeout: their arrivals put off the timeout of the
+//! subflow.
 
 use super::batch::{Arrival, PacketBitmap};
 use super::{Delivery, SentPackets};
