@@ -9,15 +9,15 @@
 //! * [`units`]: [`Time`], [`Span`], [`Rate`] – every number with its unit.
 //! * [`machine`]: [`Machine`], the contract of every endpoint, link and queue.
 //! * [`softfloat`]: [`Real`](softfloat::Real), a 32-bit mantissa with an exponent: formulas in integers.
-//! * [`split_mix`]: [`SplitMix64`], numbers that follow from a seed.
-//! * [`rate_limit`]: a token bucket that many share.
+//! * [`split_mix`]: [`SplitMix64`], pseudorandom numbers from a seed.
+//! * [`rate_limit`]: a token bucket that several senders or receivers share.
 //! * [`fair_share`]: shares a bounded resource fairly between clients.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
-//! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
-//! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
-//! * [`shared_bottleneck`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
-//! * [`subflow`]: those three joined: rounds, recovery, probes, timeouts.
-//! * [`tcp_sample`]: what a receiver's kernel counts on a TCP connection.
+//! * [`control`]: congestion control, with one file for each algorithm; the table [`control::ALGORITHMS`].
+//! * [`sent_packets`]: the packets asked for on a path: reordering, loss, spurious loss.
+//! * [`shared_bottleneck`]: finds paths that share a bottleneck, by their delays and losses (RFC 8382).
+//! * [`subflow`]: joins [`rtt`], [`control`] and [`sent_packets`]: rounds, recovery, probes, timeouts.
+//! * [`tcp_sample`]: the numbers that a receiver's kernel counts on a TCP connection.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

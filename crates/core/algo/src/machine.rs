@@ -8,11 +8,12 @@ use crate::Time;
 /// answers [`Output::Wait`], then mutate again. A machine may check this in debug builds. Between two
 /// mutations the time given must not run backwards.
 pub trait Machine {
-    /// What the world may tell it.
+    /// An input: anything that the world may tell the machine.
     type Input<'a>;
-    /// What it wants sent. Payload is a view (an object, an offset, a length) wherever that saves a copy.
+    /// Data that the machine wants to be sent. Payload is a view (an object, an offset, a length) wherever
+    /// that saves a copy.
     type Transmit;
-    /// What it has to report. Machines never log; worlds write events down.
+    /// An event that the machine reports. Machines never log; worlds write events down.
     type Event;
 
     /// Tells the machine that something happened at `now`.
@@ -23,13 +24,13 @@ pub trait Machine {
     fn poll(&mut self, now: Time) -> Output<Self::Transmit, Self::Event>;
 }
 
-/// What a machine wants of its world.
+/// A wish of a machine to its world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T, E> {
-    /// Put this on the wire.
+    /// Send this.
     Send(T),
-    /// Something the world should know.
+    /// Report this event.
     Event(E),
-    /// Nothing to do before this time ([`Time::NEVER`] if only an input can change that).
+    /// Nothing is to be done before this time ([`Time::NEVER`] if only an input can change that).
     Wait(Time),
 }

@@ -1,9 +1,9 @@
-//! The rate limit: a token bucket that all who share it hold, whatever thread they are on.
+//! The rate limit: a token bucket that several senders or receivers share, on whatever threads they run.
 //!
-//! A sender [reserves](RateLimiter::reserve) what it has to send, and sends it when it is due. It reserves
-//! nothing more before that, so all busy senders take turns, and none gets more by being quicker than the
-//! others. A receiver [charges](RateLimits::charge) what it has just asked for or read, and asks for or reads
-//! nothing more before the time it is told. So the same holds for receivers.
+//! A sender [reserves](RateLimiter::reserve) the bytes that it has to send, and sends them when they are due.
+//! It reserves nothing more before that, so all busy senders take turns, and none gets more by being quicker
+//! than the others. A receiver [charges](RateLimits::charge) the bytes that it has just asked for or read,
+//! and asks for or reads nothing more before the returned time. So receivers take turns, too.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,44 +11,44 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Rate, Span, Time};
 
-/// How much may be sent at once after a pause. A longer burst would overflow the queues that the limit
-/// spares.
+/// The burst that may be sent at once after a pause, as time at the limit. A longer burst would overflow the
+/// queues that the limit spares.
 const BURST: Span = Span::from_millis(10);
-/// The least that may be sent at once: a packet over loopback, the largest there is.
+/// The least burst, in bytes: a packet over loopback, the largest there is.
 const BURST_BYTES_MIN: u64 = 16_500;
-/// The least that a receiver should ask for at once: smaller pieces cost more than they smooth.
+/// The least that a receiver should ask for at once, in bytes: smaller pieces cost more than they smooth.
 const PIECE_BYTES_MIN: u64 = 4_096;
 
-/// A token bucket, kept as the time at which all that was sent will be paid for. Whoever shares one must take
-/// the time from one clock.
+/// A token bucket, kept as the time at which all that was sent will be paid for. All users of a bucket must
+/// take the time from one clock.
 #[derive(Debug)]
 pub struct RateLimiter {
     rate: Option<Rate>,
-    /// Nanoseconds.
+    /// The time at which all bytes are paid for, in nanoseconds.
     paid: AtomicU64,
 }
 
 impl RateLimiter {
-    /// A limit of `rate`; none if there is no rate.
+    /// Creates a limit of `rate`; no limit if there is no rate.
     #[must_use]
     pub const fn new(rate: Option<Rate>) -> Self {
         Self { rate, paid: AtomicU64::new(0) }
     }
 
-    /// Reserves `bytes`: they are to be sent at the time returned, which may have passed.
+    /// Reserves `bytes` bytes. Returns the time at which they are to be sent, which may have passed.
     pub fn reserve(&self, now: Time, bytes: usize) -> Time {
         self.take(now, bytes).0
     }
 
-    /// When `bytes` that go after all others begin, and when they end.
+    /// Returns when `bytes` bytes that go after all others begin, and when they end.
     fn take(&self, now: Time, bytes: usize) -> (Time, Time) {
         let Some(rate) = self.rate else { return (now, now) };
-        // What was not sent in the past gives credit for one burst at most.
+        // Time in which nothing was sent gives credit for one burst at most.
         let credit = now.as_nanos().saturating_sub(BURST.as_nanos());
         let cost = rate.time_for(bytes as u64).as_nanos();
         let due = |paid: u64| paid.max(credit);
         let take = |paid: u64| Some(due(paid).saturating_add(cost));
-        // Nothing else hangs on this number, so any order will do.
+        // No other data depends on this number, so any memory order will do.
         let before = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         let begin = due(before.unwrap_or_else(|paid| paid));
         (Time::from_nanos(begin), Time::from_nanos(begin.saturating_add(cost)))
@@ -60,32 +60,32 @@ impl RateLimiter {
         self.rate.is_some()
     }
 
-    /// The most that should be sent at once, bytes.
+    /// Returns the most bytes that should be sent at once.
     #[must_use]
     pub fn batch_bytes(&self) -> usize {
         self.bytes_in(BURST, BURST_BYTES_MIN)
     }
 
-    /// The most that should wait, bytes: a fifth of a second, as in routers; receivers take a longer wait for
-    /// a loss.
+    /// Returns the most bytes that should wait: those of a fifth of a second, as in routers, but at most
+    /// `unlimited`. Receivers take a longer wait for a loss.
     #[must_use]
     pub fn queue_bytes(&self, unlimited: usize) -> usize {
         self.bytes_in(Span::from_millis(200), 8 * BURST_BYTES_MIN).min(unlimited)
     }
 
-    /// What passes in `span`, at `least`.
+    /// Returns the bytes that pass in `span`, but not less than `least`.
     fn bytes_in(&self, span: Span, least: u64) -> usize {
         let bytes = |rate: Rate| usize::try_from(rate.bytes_in(span).max(least)).unwrap_or(usize::MAX);
         self.rate.map_or(usize::MAX, bytes)
     }
 }
 
-/// The limits that hold for one receiver together; without any, none.
+/// The limits that one receiver obeys together. There may be none.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimits(Vec<Arc<RateLimiter>>);
 
 impl RateLimits {
-    /// All of these.
+    /// Creates the limits of all these limiters that have a rate.
     #[must_use]
     pub fn new(limiters: impl IntoIterator<Item = Arc<RateLimiter>>) -> Self {
         Self(limiters.into_iter().filter(|limiter| limiter.is_set()).collect())
@@ -97,19 +97,20 @@ impl RateLimits {
         self.0.is_empty()
     }
 
-    /// `bytes` have been asked for or read; nothing more should be before the time returned, which may have
-    /// passed.
+    /// Records that `bytes` bytes have been asked for or read. Returns the time before which no more should
+    /// be, which may have passed.
     pub fn charge(&self, now: Time, bytes: usize) -> Time {
         self.0.iter().map(|limiter| limiter.take(now, bytes).1).max().unwrap_or(now)
     }
 
-    /// The most that should be asked for or read at once, bytes.
+    /// Returns the most bytes that should be asked for or read at once.
     #[must_use]
     pub fn piece_bytes(&self) -> usize {
         self.bytes_in(BURST, PIECE_BYTES_MIN)
     }
 
-    /// What may come in a second at most, bytes, and at least a piece: enough for any round trip.
+    /// Returns the bytes that may come in a second, but not less than those of 16 pieces: enough for any
+    /// round trip.
     #[must_use]
     pub fn second_bytes(&self) -> usize {
         self.bytes_in(Span::from_secs(1), 16 * PIECE_BYTES_MIN)
@@ -133,7 +134,7 @@ mod tests {
             sent += 1_400;
         }
         assert!((9_990_000..10_020_000).contains(&sent), "{sent}");
-        // A pause gives no more than a burst.
+        // A pause allows no more than a burst.
         now += Span::from_secs(100);
         let burst = (0..1_000).take_while(|_| limit.reserve(now, 1_400) <= now).count();
         assert!(burst <= 10_000 / 1_400 + 2, "{burst}");
@@ -143,7 +144,7 @@ mod tests {
     fn those_who_are_busy_take_turns() {
         let limit = RateLimiter::new(Some(Rate::from_bytes(1_000_000)));
         let mut sent = [0_u32, 0];
-        // One is always late by a millisecond, the other never.
+        // One sender is always late by a millisecond, the other never.
         let late = [Span::from_millis(1), Span::ZERO];
         let mut due = [0, 1].map(|_| limit.reserve(Time::ZERO, 10_000));
         for _ in 0..1_000 {

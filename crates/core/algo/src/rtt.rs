@@ -1,4 +1,4 @@
-//! Round-trip time of one path and the timeouts that follow from it (RFC 6298; RFC 8985 section 7.2).
+//! The round-trip time of one path, and the timeouts that follow from it (RFC 6298; RFC 8985 section 7.2).
 //!
 //! **Several samples in a round trip.** RFC 6298's gains suit one sample per RTT. A caller that has a sample
 //! from every packet should give one per batch; more would only shorten the memory (RFC 7323 appendix G).
@@ -7,10 +7,10 @@ use crate::{Span, Time};
 
 /// The shortest retransmission timeout. RFC 6298 (2.4) says 1 s; Linux has long used 200 ms, and so do we.
 pub const RTO_MIN: Span = Span::from_millis(200);
-/// The longest, backed off or not. RFC 6298 (2.5) wants a maximum to be at least 60 s; here a path that has
-/// come back is to be found sooner, and one packet each 10 s hurts nobody.
+/// The longest retransmission timeout, backed off or not. RFC 6298 (2.5) wants a maximum to be at least 60 s.
+/// Here a path that has come back should be found sooner, and one packet each 10 s does no harm.
 pub const RTO_MAX: Span = Span::from_secs(10);
-/// Before the first sample, RFC 6298 (2.1).
+/// The retransmission timeout before the first sample, RFC 6298 (2.1).
 pub const RTO_INITIAL: Span = Span::from_secs(1);
 /// The shortest probe timeout: below it timers and batching at the far end would cause needless probes.
 pub const PTO_MIN: Span = Span::from_millis(10);
@@ -18,7 +18,7 @@ pub const PTO_MIN: Span = Span::from_millis(10);
 pub const PTO_INITIAL: Span = Span::from_secs(1);
 /// Clock granularity G of RFC 6298 (2.3).
 pub const GRANULARITY: Span = Span::from_millis(1);
-/// How long the minimum RTT is remembered at least; at most twice as long.
+/// The least time for which the minimum RTT is remembered. It is remembered at most twice as long.
 pub const MIN_RTT_WINDOW: Span = Span::from_secs(60);
 
 /// Backing off more often than this changes nothing: [`RTO_MIN`] · 2⁶ > [`RTO_MAX`].
@@ -45,7 +45,7 @@ impl Default for RttEstimator {
 }
 
 impl RttEstimator {
-    /// No sample yet.
+    /// Creates an estimator without a sample.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -59,18 +59,18 @@ impl RttEstimator {
         }
     }
 
-    /// A measured round trip. Ends a backoff (RFC 6298 section 5).
+    /// Records a measured round trip. Ends a backoff (RFC 6298 section 5).
     ///
     /// **Karn's rule** (RFC 6298 section 3): never give a sample that could belong to either of two requests.
     /// A transport whose requests each carry their own tag, echoed in the reply, has no such samples: a reply
     /// to a request that was asked again names the request it answers.
     ///
-    /// A sample of zero counts as one nanosecond, so that "has a sample" and "is not zero" stay the same
-    /// thing.
+    /// A sample of zero counts as one nanosecond, so that the smoothed RTT is zero only before the first
+    /// sample.
     pub fn sample(&mut self, now: Time, rtt: Span) {
         let rtt = rtt.max(Span::from_nanos(1));
         if self.has_sample() {
-            // (2.3), RTTVAR first; one nanosecond at least, for the same reason.
+            // (2.3), RTTVAR first. SRTT is at least one nanosecond, for the same reason as the sample.
             let off = if rtt > self.srtt { rtt - self.srtt } else { self.srtt - rtt };
             self.rttvar = self.rttvar - self.rttvar.over(4) + off.over(4);
             self.srtt = (self.srtt - self.srtt.over(8) + rtt.over(8)).max(Span::from_nanos(1));
@@ -90,33 +90,33 @@ impl RttEstimator {
         self.min = self.min.min(rtt);
     }
 
-    /// Whether there was a sample.
+    /// Whether there has been a sample.
     #[must_use]
     pub const fn has_sample(&self) -> bool {
         self.srtt.as_nanos() != 0
     }
-    /// Smoothed RTT; zero before the first sample.
+    /// Returns the smoothed RTT; zero before the first sample.
     #[must_use]
     pub const fn srtt(&self) -> Span {
         self.srtt
     }
-    /// Mean deviation; zero before the first sample.
+    /// Returns the mean deviation; zero before the first sample.
     #[must_use]
     pub const fn rttvar(&self) -> Span {
         self.rttvar
     }
-    /// The last sample; zero before the first.
+    /// Returns the last sample; zero before the first.
     #[must_use]
     pub const fn latest(&self) -> Span {
         self.latest
     }
-    /// The smallest RTT of the last [`MIN_RTT_WINDOW`] or so; zero before the first sample.
+    /// Returns the smallest RTT of the last [`MIN_RTT_WINDOW`] or so; zero before the first sample.
     #[must_use]
     pub fn min(&self) -> Span {
         if self.has_sample() { self.min.min(self.min_before) } else { Span::ZERO }
     }
 
-    /// Retransmission timeout, backed off: between [`RTO_MIN`] and [`RTO_MAX`].
+    /// Returns the retransmission timeout, backed off: between [`RTO_MIN`] and [`RTO_MAX`].
     #[must_use]
     pub fn rto(&self) -> Span {
         let rto =
@@ -124,14 +124,14 @@ impl RttEstimator {
         rto.max(RTO_MIN).times(1 << self.backoff).min(RTO_MAX)
     }
 
-    /// The timer has expired: doubles the timeout (RFC 6298 (5.5)) until the next sample.
+    /// Doubles the timeout until the next sample, because the timer has expired (RFC 6298 (5.5)).
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// Probe timeout (tail-loss probe, RFC 8985 section 7.2): how long after the last request or reply to
-    /// probe, if anything is outstanding. Twice the smoothed RTT, at least [`PTO_MIN`], never later than the
-    /// RTO.
+    /// Returns the probe timeout (tail-loss probe, RFC 8985 section 7.2): how long after the last request or
+    /// reply to probe, if anything is outstanding. It is twice the smoothed RTT, at least [`PTO_MIN`] and
+    /// never longer than the RTO.
     ///
     /// RFC 8985 adds the longest delayed acknowledgement when a single packet is outstanding. Sources answer
     /// each request at once, so there is nothing to add.
@@ -217,9 +217,9 @@ mod tests {
         }
     }
 
-    /// One estimator for a source `far` away and a cache `near`, which has `permille` of what is asked: the
-    /// mean timeout, and how many of a thousand answers of the source come after the timeout that was set
-    /// before.
+    /// Feeds one estimator with samples of a source `far` away and of a cache `near`, which has `permille` of
+    /// a thousand packets. Returns the mean timeout, and how many of a thousand answers of the source come
+    /// after the timeout that was set before.
     fn mixed(permille: u64, near: Span, far: Span) -> (Span, u64) {
         let (mut rtt, mut random) = (RttEstimator::new(), 1_u64);
         let (mut sum, mut misses, mut spurious) = (0, 0, 0);
@@ -237,9 +237,9 @@ mod tests {
         (Span::from_nanos(sum / steps), 1_000 * spurious / misses.max(1))
     }
 
-    /// With hit ratio p the mean is near + (1 - p)(far - near), the mean deviation 2p(1 - p)(far - near). So
-    /// the timeout is below `far` if (1 - p)(1 + 8p) < 1, which is p > 7/8, whatever the two are. That is why
-    /// answers of caches are no samples of the source's estimator.
+    /// With hit ratio p the mean RTT is near + (1 - p)(far - near), and the mean deviation 2p(1 - p)(far -
+    /// near). So the timeout is below `far` if (1 - p)(1 + 8p) < 1, which is p > 7/8, whatever the two times
+    /// are. That is why answers of caches are no samples of the source's estimator.
     #[test]
     fn an_estimator_of_cache_and_source_together_times_out_before_the_source_answers() {
         for (near, far) in [(5, 2_000), (500, 3_000), (1_000, 1_600), (20, 3_500)] {

@@ -1,21 +1,23 @@
-//! Sent packets: what was asked on one path and has not come.
+//! The packets that were asked for on one path: which have arrived, which are lost, and which are
+//! outstanding.
 //!
-//! One request packet, a *batch*, asks for up to 64 packets, and each of them has a sequence number of its
-//! path, in the order in which the source sends them. A packet is declared lost when one asked later on the
-//! same path has arrived and
+//! One request packet asks for a *batch* of up to 64 packets. Each packet has a sequence number of its path,
+//! in the order in which the source sends them. A packet is declared lost when a packet that was asked for
+//! later on the same path has arrived and
 //! * its sequence number is at least the packet threshold below the highest that arrived (RFC 9002 section
 //!   6.1.1), or
-//! * it was asked longer ago than 9/8 of the round-trip time (RFC 9002 section 6.1.2; RFC 8985 section 6.2).
+//! * it was asked for longer ago than 9/8 of the round-trip time (RFC 9002 section 6.1.2; RFC 8985 section
+//!   6.2).
 //!
-//! Both follow what the path does: a packet that arrives after it was declared lost raises the threshold
-//! above its distance and widens the time by 1/8 RTT, once a window and up to twice the RTT (RFC 8985 section
-//! 6.2, step 4); after [`REO_WND_PERSIST`] loss episodes without such a packet both return to where they
-//! began.
+//! Both thresholds adapt to the path. A packet that arrives after it was declared lost raises the packet
+//! threshold above its distance. It widens the time threshold by 1/8 RTT, once a window and up to twice the
+//! RTT (RFC 8985 section 6.2, step 4). After [`REO_WND_PERSIST`] loss episodes without such a packet, both
+//! return to their first values.
 //!
-//! What caches on the path answer arrives [aside](SentPackets::deliver_aside).
+//! Packets from caches on the path arrive [aside](SentPackets::deliver_aside).
 //!
-//! Nothing that was delivered is touched again: a cursor stands at the first batch with something
-//! outstanding, and the packets of a batch are bits of a word.
+//! Delivered packets are never visited again: a cursor stands at the first batch with an outstanding packet,
+//! and the packets of a batch are bits of a word.
 
 mod aside;
 mod batch;
@@ -35,40 +37,40 @@ pub const PACKET_THRESHOLD_INITIAL: u64 = 3;
 pub const PACKET_THRESHOLD_MAX: u64 = 256;
 /// Loss episodes without a late arrival after which reordering is forgotten (RFC 8985: 16).
 pub const REO_WND_PERSIST: u32 = 16;
-/// The time threshold is 8 + this eighths of an RTT: at first, and at most.
+/// The eighths of an RTT by which the time threshold exceeds one RTT: at first, and at most.
 const REO_WND_MULT: (u64, u64) = (1, 8);
 
-/// What an arrival is.
+/// The meaning of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The packet was outstanding.
     Acked {
-        /// When it was asked.
+        /// When the packet was asked for.
         sent_at: Time,
-        /// Its sequence number.
+        /// The sequence number of the packet.
         seq: u64,
     },
-    /// It had been declared lost, wrongly.
+    /// The packet had been declared lost, wrongly.
     SpuriousLoss {
-        /// When it was asked.
+        /// When the packet was asked for.
         sent_at: Time,
-        /// Its sequence number.
+        /// The sequence number of the packet.
         seq: u64,
-        /// How far below the highest that had arrived; zero if it is the highest.
+        /// How far the packet is below the highest that had arrived; zero if it is the highest.
         distance: u64,
     },
-    /// It had arrived before, or been cancelled.
+    /// The packet had arrived before, or had been cancelled.
     Duplicate,
     /// There is no such packet, or it has been forgotten.
     Unknown,
 }
 
-/// The lowest `n` bits; all if `n` is 64 or more.
+/// Returns a mask of the lowest `n` bits; of all bits if `n` is 64 or more.
 const fn low_bits(n: u64) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
 }
 
-/// The set bits, lowest first.
+/// Iterates over the positions of the set bits, lowest first.
 fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let bit = (mask != 0).then(|| mask.trailing_zeros())?;
@@ -77,35 +79,36 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What was asked on one path and has not come; `T` says what, a batch, and [`M`](PacketBitmap) how large one
-/// may be.
+/// The packets that were asked for on one path. `T` describes what a batch asks for, and [`M`](PacketBitmap)
+/// limits the size of a batch.
 #[derive(Clone, Debug)]
 pub struct SentPackets<T, M = u64> {
     batches: VecDeque<SentBatch<T, M>>,
-    /// Identifier of the first batch that is remembered.
+    /// The identifier of the first batch that is remembered.
     base: u64,
-    /// Identifier of the first batch with something outstanding, or of the next one to be sent.
+    /// The identifier of the first batch with an outstanding packet, or of the next batch to be sent.
     cursor: u64,
     next_seq: u64,
     in_flight: u32,
     highest: Option<u64>,
-    /// The same of those that arrived aside.
+    /// The highest sequence number that arrived aside.
     highest_aside: Option<u64>,
-    /// How long the highest took.
+    /// How long the packet with the highest sequence number took.
     rack_rtt: Span,
     newest: Option<Time>,
-    /// Packet threshold, and eighths of an RTT beyond one.
+    /// The packet threshold, and the eighths of an RTT by which the time threshold exceeds one.
     packet_threshold: u64,
     reo_wnd_mult: u64,
-    /// Packets below this sequence number do not widen again, and do not begin another loss episode.
+    /// Late packets below the first number do not widen the time threshold again, and losses below the second
+    /// do not begin another loss episode.
     reo_wnd_round_end: u64,
     loss_episode_end: u64,
-    /// Loss episodes until reordering is forgotten.
+    /// The loss episodes that are left until reordering is forgotten.
     reo_wnd_persist: u32,
 }
 
 impl<T> SentPackets<T> {
-    /// Nothing asked yet.
+    /// Creates a record without packets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -134,11 +137,11 @@ impl<T, M> Default for SentPackets<T, M> {
 }
 
 impl<T, M: PacketBitmap> SentPackets<T, M> {
-    /// Asks for `count` packets at `now`, not earlier than the batch before; returns the identifier of the
-    /// batch: 0, 1, 2 and so on.
+    /// Records a request for `count` packets at `now`, which is not earlier than the batch before. Returns
+    /// the identifier of the batch: 0, 1, 2 and so on.
     ///
     /// # Panics
-    /// If `count` is not 1 to [`PacketBitmap::PACKETS`], or if it [is full](Self::is_full).
+    /// If `count` is not 1 to [`PacketBitmap::PACKETS`], or if the record [is full](Self::is_full).
     #[inline]
     pub fn send(&mut self, now: Time, count: u32, what: T) -> u64 {
         assert!((1..=M::PACKETS).contains(&count), "a batch has 1 to {} packets", M::PACKETS);
@@ -159,41 +162,41 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         id
     }
 
-    /// Whether nothing can be sent before something [is forgotten](Self::forget).
+    /// Whether nothing can be sent before a batch [is forgotten](Self::forget).
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.batches.len() >= BATCHES_MAX
     }
 
-    /// How many batches can be sent before one [is forgotten](Self::forget).
+    /// Returns how many batches can be sent before one [is forgotten](Self::forget).
     #[must_use]
     pub fn free(&self) -> u32 {
         BATCHES_MAX.saturating_sub(self.batches.len()) as u32
     }
 
-    /// What batch `id` asked for, unless forgotten.
+    /// Returns what batch `id` asks for; `None` if it is forgotten.
     #[must_use]
     #[inline]
     pub fn get(&self, id: u64) -> Option<&T> {
         self.batch(id).map(|batch| &batch.what)
     }
 
-    /// The same, to change it.
+    /// Returns what batch `id` asks for, so that it can be changed; `None` if it is forgotten.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         self.batch_mut(id).map(|batch| &mut batch.what)
     }
 
-    /// When batch `id` was sent, unless forgotten.
+    /// Returns when batch `id` was sent; `None` if it is forgotten.
     #[must_use]
     #[inline]
     pub fn sent_at(&self, id: u64) -> Option<Time> {
         self.batch(id).map(|batch| batch.sent_at)
     }
 
-    /// Packet `i` of batch `id` has arrived at `now`.
+    /// Records that packet `i` of batch `id` has arrived at `now`.
     ///
-    /// A cancelled packet that arrives is a [`Delivery::Duplicate`], but still tells that those before it on
-    /// the path have been overtaken.
+    /// A cancelled packet that arrives is a [`Delivery::Duplicate`], but it still shows that packets before
+    /// it on the path have been overtaken.
     #[inline]
     pub fn deliver(&mut self, now: Time, id: u64, i: u32) -> Delivery {
         let (highest, next_seq) = (self.highest, self.next_seq);
@@ -220,10 +223,10 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         }
     }
 
-    /// Learns from a packet that was declared lost and has arrived.
+    /// Adapts the thresholds to a packet that was declared lost and has arrived.
     fn adapt(&mut self, seq: u64, distance: u64) {
         if distance == 0 {
-            // Nothing overtook it: the path was silent, which says nothing about its order.
+            // No packet overtook it: the path was silent, which says nothing about its order.
             return;
         }
         self.reo_wnd_persist = REO_WND_PERSIST;
@@ -234,11 +237,11 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         }
     }
 
-    /// How long ago a packet must have been asked to be lost.
+    /// Returns the age from which on an overtaken packet is lost: the time since it was asked for.
     ///
-    /// The packets of a batch are asked at once but leave the source one after the other: the last may take
-    /// much longer than the smoothed RTT. So the time that the highest one took counts too (RACK.rtt of RFC
-    /// 8985).
+    /// The packets of a batch are asked for at once but leave the source one after the other, so the last may
+    /// take much longer than the smoothed RTT. Therefore the time that the highest packet took counts, too
+    /// (RACK.rtt of RFC 8985).
     fn loss_delay(&self, rtt: &RttEstimator) -> Span {
         if !rtt.has_sample() {
             return rtt.rto();
@@ -247,12 +250,12 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         eighth.times(8 + self.reo_wnd_mult).max(GRANULARITY)
     }
 
-    /// Declares lost what should have arrived by now, and calls `lost` for each packet with what its batch
-    /// asked for, its place in the batch and its sequence number, in that order. Returns how many.
+    /// Declares packets lost that should have arrived by now. Calls `lost` for each packet with what its
+    /// batch asks for, its position in the batch and its sequence number. Returns how many.
     pub fn detect(&mut self, now: Time, rtt: &RttEstimator, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
         let mut total = 0;
         if let Some(highest) = self.overtaken() {
-            // Below this sequence number the packet threshold is exceeded.
+            // Packets below this sequence number exceed the packet threshold.
             let behind = (highest + 1).saturating_sub(self.packet_threshold);
             let behind = if self.overtaken_aside().is_some() { 0 } else { behind };
             total += self.detect_below(now, highest, behind, self.loss_delay(rtt), &mut lost);
@@ -263,8 +266,8 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         total
     }
 
-    /// Declares lost what was asked before packet `highest`, and before packet `behind` or longer than
-    /// `loss_delay` ago.
+    /// Declares packets lost that were asked for before packet `highest`, and also before packet `behind` or
+    /// longer than `loss_delay` ago.
     fn detect_below(
         &mut self,
         now: Time,
@@ -307,7 +310,8 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         total
     }
 
-    /// Counts loss episodes: those that begin after everything asked at the time of the last one.
+    /// Counts loss episodes. An episode begins with a lost packet that was asked for after the last one
+    /// began.
     fn count_loss_episode(&mut self, seq: u64) {
         if seq < self.loss_episode_end {
             return;
@@ -319,8 +323,8 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         }
     }
 
-    /// When [`detect`](Self::detect) would next declare something lost by time alone, if anything; it may be
-    /// past.
+    /// Returns when [`detect`](Self::detect) would next declare a packet lost by time alone, if it would. The
+    /// time may have passed.
     #[must_use]
     pub fn next_deadline(&self, rtt: &RttEstimator) -> Option<Time> {
         // Batches are in order of time.
@@ -333,21 +337,22 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         }
     }
 
-    /// Whether a packet that is outstanding has been overtaken by one that arrived.
+    /// Whether an outstanding packet has been overtaken by a packet that arrived.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
         self.overtaken().is_some() || self.overtaken_aside().is_some()
     }
 
-    /// The highest sequence number that arrived, if it has overtaken an outstanding packet: if it has not
-    /// overtaken the first, it has overtaken no other.
+    /// Returns the highest sequence number that arrived, if it has overtaken an outstanding packet. It is
+    /// enough to look at the first of these: a packet that has not overtaken the first has overtaken no
+    /// other.
     #[inline]
     fn overtaken(&self) -> Option<u64> {
         self.overtaken_by(self.highest)
     }
 
-    /// How many packets in flight one has overtaken that arrived [aside](Self::deliver_aside): they may be
-    /// lost, or still come from the other end.
+    /// Returns how many packets in flight were overtaken by a packet that arrived
+    /// [aside](Self::deliver_aside). They may be lost, or may still come from the other end.
     #[must_use]
     pub fn overtaken_aside_count(&self) -> u32 {
         let Some(highest) = self.highest_aside else { return 0 };
@@ -355,7 +360,7 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         self.in_flight().saturating_sub(u32::try_from(behind).unwrap_or(u32::MAX))
     }
 
-    /// The same of those that arrived aside.
+    /// Returns the highest sequence number that arrived aside, if it has overtaken an outstanding packet.
     #[inline]
     fn overtaken_aside(&self) -> Option<u64> {
         self.overtaken_by(self.highest_aside)
@@ -368,8 +373,8 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         (first < highest).then_some(highest)
     }
 
-    /// Everything outstanding, oldest first: what its batch asked for, its place in the batch, when it was
-    /// asked.
+    /// Iterates over all outstanding packets, oldest first: what the batch asks for, the packet's position in
+    /// the batch, and when it was asked for.
     pub fn outstanding(&self) -> impl Iterator<Item = (&T, u32, Time)> {
         let from = self.position(self.cursor);
         self.batches
@@ -378,7 +383,7 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
             .flat_map(|batch| bits(batch.outstanding()).map(|i| (&batch.what, i, batch.sent_at)))
     }
 
-    /// Retransmission timeout: declares everything outstanding lost, calling `lost` as
+    /// Declares all outstanding packets lost after a retransmission timeout, and calls `lost` as
     /// [`detect`](Self::detect) does. Returns how many.
     pub fn expire(&mut self, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
         let (from, next_seq) = (self.position(self.cursor), self.next_seq);
@@ -393,9 +398,9 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         core::mem::take(&mut self.in_flight)
     }
 
-    /// Packet `i` of batch `id` is no longer wanted; whether it was outstanding. That is no loss, and if it
-    /// arrives, it is a [`Delivery::Duplicate`]. A packet already declared lost stays so: should it arrive,
-    /// the path is to learn from it.
+    /// Cancels packet `i` of batch `id`, which is no longer wanted. Returns whether it was outstanding. That
+    /// is no loss, and if the packet arrives, it is a [`Delivery::Duplicate`]. A packet that was declared
+    /// lost stays lost: if it arrives, the path is to learn from it.
     pub fn cancel(&mut self, id: u64, i: u32) -> bool {
         let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
             return false;
@@ -410,9 +415,9 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         true
     }
 
-    /// Drops the oldest batches as long as all of the first has been delivered, or nothing of it is
-    /// outstanding and it was sent before `before`; hands what they asked for to `dropped`, oldest first.
-    /// What arrives of them later is [`Delivery::Unknown`].
+    /// Drops the oldest batch as long as it has been delivered completely, or has no outstanding packet and
+    /// was sent before `before`. Hands what each batch asked for to `dropped`, oldest first. Packets of these
+    /// batches that arrive later are [`Delivery::Unknown`].
     #[inline]
     pub fn forget(&mut self, before: Time, mut dropped: impl FnMut(T)) {
         while let Some(first) = self.batches.front() {
@@ -429,43 +434,43 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         self.cursor = self.cursor.max(self.base);
     }
 
-    /// Packets outstanding: asked, and neither delivered nor lost nor cancelled.
+    /// Returns the number of outstanding packets: asked for, and neither delivered nor lost nor cancelled.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }
-    /// When the oldest outstanding packet was asked.
+    /// Returns when the oldest outstanding packet was asked for.
     #[must_use]
     pub fn oldest_outstanding(&self) -> Option<Time> {
         self.sent_at(self.cursor)
     }
-    /// When a batch was last sent.
+    /// Returns when a batch was last sent.
     #[must_use]
     pub const fn newest_sent(&self) -> Option<Time> {
         self.newest
     }
-    /// The sequence number of the next packet to be asked.
+    /// Returns the sequence number of the next packet to be asked for.
     #[must_use]
     pub const fn next_seq(&self) -> u64 {
         self.next_seq
     }
-    /// The highest sequence number that has arrived.
+    /// Returns the highest sequence number that has arrived.
     #[must_use]
     pub const fn highest_delivered(&self) -> Option<u64> {
         self.highest
     }
-    /// The packet threshold as it stands: [`PACKET_THRESHOLD_INITIAL`] to [`PACKET_THRESHOLD_MAX`].
+    /// Returns the present packet threshold: [`PACKET_THRESHOLD_INITIAL`] to [`PACKET_THRESHOLD_MAX`].
     #[must_use]
     pub const fn packet_threshold(&self) -> u64 {
         self.packet_threshold
     }
 
-    /// Identifier of the next batch.
+    /// Returns the identifier of the next batch.
     fn end(&self) -> u64 {
         self.base + self.batches.len() as u64
     }
 
-    /// Where batch `id` stands in the queue; its end if nowhere.
+    /// Returns the position of batch `id` in the queue; a position beyond the end if it is not there.
     #[inline]
     fn position(&self, id: u64) -> usize {
         id.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX)
@@ -482,7 +487,7 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         self.batches.get_mut(at)
     }
 
-    /// Moves the cursor to the first batch with something outstanding.
+    /// Moves the cursor to the first batch with an outstanding packet.
     #[inline]
     fn advance(&mut self) {
         while self.batch(self.cursor).is_some_and(|batch| batch.outstanding() == 0) {
@@ -539,19 +544,19 @@ mod tests {
     fn what_arrives_aside_overtakes_nothing_before_the_retransmission_timeout() {
         let mut sent = SentPackets::new();
         let a = sent.send(at(0), 64, 'a');
-        // A cache has all but 3, 30 and 31; 40 is lost behind it.
+        // A cache has all packets but 3, 30 and 31; packet 40 is lost behind it.
         for i in (0..64).filter(|i| ![3, 30, 31, 40].contains(i)) {
             assert!(matches!(sent.deliver_aside(a, i), Delivery::Acked { .. }));
         }
         assert_eq!((sent.in_flight(), sent.highest_delivered()), (4, None));
         assert_eq!(sent.next_deadline(&rtt(60)), Some(at(200)), "the shortest");
         assert_eq!(detected(&mut sent, 199, &rtt(60)), []);
-        // The source has swapped two: as far apart as they are, one has overtaken the other.
+        // The source has swapped 3 and 30: 30 has overtaken 3, however far apart they are.
         assert_eq!(sent.deliver(at(60), a, 30), Delivery::Acked { sent_at: at(0), seq: 30 });
         assert_eq!(sent.next_deadline(&rtt(60)), Some(Time::from_nanos(67_500_000)));
         assert_eq!(detected(&mut sent, 67, &rtt(60)), []);
         assert_eq!(sent.deliver(at(67), a, 3), Delivery::Acked { sent_at: at(0), seq: 3 });
-        // Nothing that the source sent has overtaken the last two.
+        // No packet of the source has overtaken the last two.
         assert_eq!(sent.next_deadline(&rtt(60)), Some(at(200)));
         sent.deliver(at(70), a, 31);
         assert_eq!(detected(&mut sent, 200, &rtt(60)), [('a', 40, 40)]);
@@ -564,7 +569,7 @@ mod tests {
             (Delivery::Duplicate, Delivery::Unknown)
         );
         assert_eq!(sent.packet_threshold(), PACKET_THRESHOLD_INITIAL);
-        // Where no cache answers any more, all is as before.
+        // Once no cache answers any more, all is as before.
         let b = sent.send(at(300), 8, 'b');
         sent.deliver(at(360), b, 4);
         assert_eq!(detected(&mut sent, 360, &rtt(60)), [('b', 0, 64), ('b', 1, 65)]);
@@ -581,10 +586,10 @@ mod tests {
         assert_eq!(detected(&mut sent, 89, &rtt(80)), []);
         assert_eq!(detected(&mut sent, 90, &rtt(80)), [('a', 0, 0)]);
         assert_eq!((sent.next_deadline(&rtt(80)), sent.in_flight()), (None, 0));
-        // Nothing asked later has arrived: no time is long enough.
+        // No packet asked for later has arrived: no time is long enough.
         sent.send(at(100), 1, 'c');
         assert_eq!(detected(&mut sent, 100_000, &rtt(80)), []);
-        // Without a sample only the retransmission timeout would do.
+        // Without a sample, only the retransmission timeout counts.
         let mut sent = SentPackets::new();
         sent.send(at(0), 1, 'a');
         let b = sent.send(at(0), 1, 'b');
@@ -594,8 +599,8 @@ mod tests {
 
     #[test]
     fn a_long_batch_on_a_slow_link_is_not_late() {
-        // The first packet takes 20 ms, the last 84; each pair is swapped on the way. The sample is the first
-        // one's.
+        // The first packet takes 20 ms, the last 84; each pair is swapped on the way. The sample is that of
+        // the first packet.
         let mut sent = SentPackets::new();
         let a = sent.send(at(0), 64, 'a');
         for i in 0..64 {
@@ -630,7 +635,7 @@ mod tests {
             "82 ms and two eighths"
         );
         sent.expire(|_, _, _| ());
-        // Forgotten after a number of loss episodes that were real.
+        // The thresholds are forgotten after a number of loss episodes that were real.
         for episode in 1..=u64::from(REO_WND_PERSIST) {
             assert!(sent.packet_threshold() > PACKET_THRESHOLD_INITIAL);
             let id = sent.send(at(1000 * episode), 2, 'x');
@@ -720,7 +725,7 @@ mod tests {
         state: State,
     }
 
-    /// The same, packet by packet.
+    /// A model of the record, packet by packet.
     #[derive(Default)]
     struct Model {
         packets: BTreeMap<(u64, u32), Packet>,
@@ -822,7 +827,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Op {
         Send(u32),
-        /// Back from the newest batch, place, and whether to detect.
+        /// The batches to go back from the newest, the position of the packet, and whether to detect then.
         Deliver(u64, u32, bool),
         Cancel(u64, u32),
         Detect,
@@ -892,7 +897,8 @@ mod tests {
                         prop_assert_eq!(lost, model.detect(now, next_seq, &rtt));
                     }
                     Op::Deadline => {
-                        // Waiting for the deadline and no less makes a loss, after what is lost already.
+                        // Waiting until the deadline, and no less, makes a loss, besides those that are found
+                        // at once.
                         sent.detect(now, &rtt, |_, _, _| ());
                         model.detect(now, next_seq, &rtt);
                         let loss_delay = model.loss_delay(&rtt);

@@ -1,10 +1,10 @@
 //! Non-negative real numbers in integers: a 32-bit mantissa with a binary exponent.
 //!
-//! Congestion control divides windows of 1 to 10⁶ packets by squared round-trip times of 10 µs to 10 s and
-//! takes ratios of sums of that. Neither 64-bit fixed point nor the kernel's eBPF (no floating point, no
-//! 128-bit multiplication) can do that directly; a mantissa with an exponent can, with plain 64-bit
-//! multiplication and division. Every operation is rounded to nearest: its relative error is at most 2⁻³².
-//! Nothing here panics, loops or allocates, and results are the same on every machine.
+//! Congestion control divides windows of 1 to 10⁶ packets by squared round-trip times of 10 µs to 10 s, and
+//! takes ratios of sums of these quotients. Neither 64-bit fixed point nor the kernel's eBPF (no floating
+//! point, no 128-bit multiplication) can do that directly. A mantissa with an exponent can, with plain 64-bit
+//! multiplication and division. Every operation is rounded to nearest: its relative error is at most 2⁻³². No
+//! operation panics, loops or allocates, and results are the same on every machine.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -12,22 +12,23 @@ use core::ops::{Add, Div, Mul, Sub};
 
 /// Bits of the mantissa.
 const BITS: u32 = 32;
-/// Exponents stay within ± this: larger values become [`Real::MAX`], smaller ones zero. Far outside anything
-/// that is computed, far inside what an `i32` can add up.
+/// The largest magnitude of an exponent: larger values become [`Real::MAX`], smaller ones zero. It is far
+/// outside anything that is computed, and far inside the sums that an `i32` can hold.
 const EXPONENT_MAX: i32 = 1 << 20;
-/// The exponent of zero: below every other, so that the order of exponents is that of the numbers, and so far
-/// below that any product or quotient of zero is out of range, which is to say zero, without being asked for.
+/// The exponent of zero. It is below every other, so that the order of exponents is the order of the numbers.
+/// It is so far below that any product or quotient of zero is out of range, and so becomes zero without a
+/// test.
 const EXPONENT_ZERO: i32 = -(1 << 22);
 
 /// A non-negative real number: `mantissa · 2^exponent`, where the mantissa has exactly 32 bits (2³¹ ≤
-/// mantissa < 2³²) or is zero. The exponent is in the upper half, so that the order of the bits, as a signed
-/// number, is that of the numbers.
+/// mantissa < 2³²) or is zero. The exponent is in the upper half, so that the bits, compared as signed
+/// numbers, have the order of the real numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Real(u64);
 
-/// An operation on the bits of numbers. In the kernel it is a function of its own: the verifier looks at it
-/// once, for any argument, and not again in each place that uses it. Elsewhere it is inlined.
+/// An operation on the bits of numbers. In the kernel it is a function of its own: the verifier examines it
+/// once, for any argument, and not again at each call. Elsewhere it is inlined.
 macro_rules! operation {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> u64 $body:block) => {
         $(#[$doc])*
@@ -55,36 +56,37 @@ const fn mantissa(bits: u64) -> u64 {
     bits & u32::MAX as u64
 }
 
-/// `mantissa · 2^exponent`, rounded to 32 bits, from any 64-bit mantissa; zero only with an exponent like
-/// zero's.
+/// Returns `mantissa · 2^exponent`, rounded to 32 bits, for any 64-bit mantissa. A mantissa of zero needs an
+/// exponent like that of zero.
 const fn normalised(mantissa: u64, exponent: i32) -> u64 {
     let zeros = mantissa.leading_zeros();
-    // 64 only for zero, where it does not matter.
+    // The number is 64 only for zero, where it does not matter.
     let top = mantissa.wrapping_shl(zeros);
     rounded(top, exponent.wrapping_sub(zeros as i32))
 }
 
-/// The same for a mantissa whose first bit is set, or that is zero.
+/// Rounds a mantissa whose first bit is set, or that is zero, to 32 bits. Returns `top · 2^exponent`.
 const fn rounded(top: u64, exponent: i32) -> u64 {
     let rounded = (top >> BITS) + ((top >> (BITS - 1)) & 1);
-    // Rounding up all ones gives 2³²: one bit too long, and all zero but for the first.
+    // Rounding up all ones gives 2³²: one bit too long, and all bits zero except the first.
     let carry = rounded >> BITS;
     let exponent = exponent.wrapping_add(BITS as i32).wrapping_add(carry as i32);
-    // In range, checked at once: below it, this wraps to something large.
+    // One test checks both ends of the range: below it, the sum wraps to a large number.
     if exponent.wrapping_add(EXPONENT_MAX) as u32 > 2 * EXPONENT_MAX as u32 {
         return if exponent > 0 { Real::MAX.0 } else { Real::ZERO.0 };
     }
     pack(exponent, (rounded >> carry) as u32)
 }
 
-/// How far the smaller number's mantissa is to be shifted: exponents are bounded, so their difference fits.
+/// Returns how far the smaller number's mantissa has to be shifted. Exponents are bounded, so their
+/// difference fits.
 const fn exponent_gap(big: u64, small: u64) -> u32 {
     let exponent_gap = exponent(big).wrapping_sub(exponent(small)) as u32;
     if exponent_gap > 63 { 63 } else { exponent_gap }
 }
 
 operation! {
-    /// `value / 2^shift`. A shift above 2¹⁶ counts as 2¹⁶.
+    /// Returns `value / 2^shift`. A shift above 2¹⁶ counts as 2¹⁶.
     fn real_of(value: u64, shift: u32) -> u64 {
         let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
         normalised(value, if value == 0 { EXPONENT_ZERO } else { -shift })
@@ -92,10 +94,10 @@ operation! {
 }
 
 operation! {
-    /// The sum.
+    /// Returns the sum.
     fn real_add(a: u64, b: u64) -> u64 {
         let (big, small) = if (a as i64) < b as i64 { (b, a) } else { (a, b) };
-        // Both below 2⁶³, so the sum fits.
+        // Both terms are below 2⁶³, so the sum fits.
         let low = (mantissa(small) << (BITS - 1)).wrapping_shr(exponent_gap(big, small));
         let high = mantissa(big) << (BITS - 1);
         normalised(high.wrapping_add(low), exponent(big).wrapping_sub(BITS as i32 - 1))
@@ -103,7 +105,7 @@ operation! {
 }
 
 operation! {
-    /// The difference; zero if `b` is not the smaller one.
+    /// Returns the difference; zero if `b` is not the smaller number.
     fn real_sub(a: u64, b: u64) -> u64 {
         if a as i64 <= b as i64 {
             return Real::ZERO.0;
@@ -115,9 +117,9 @@ operation! {
 }
 
 operation! {
-    /// The product.
+    /// Returns the product.
     fn real_mul(a: u64, b: u64) -> u64 {
-        // 32 bits times 32 bits fit in 64, and leave the first bit free at most.
+        // 32 bits times 32 bits fit in 64, and leave at most the first bit free.
         let product = mantissa(a).wrapping_mul(mantissa(b));
         let free = (product >> 63) ^ 1;
         rounded(product << free, exponent(a).wrapping_add(exponent(b)).wrapping_sub(free as i32))
@@ -125,7 +127,7 @@ operation! {
 }
 
 operation! {
-    /// The quotient; [`Real::MAX`] if `b` is zero, even for zero by zero.
+    /// Returns the quotient; [`Real::MAX`] if `b` is zero, even for zero by zero.
     fn real_div(a: u64, b: u64) -> u64 {
         // A 64-bit dividend by a 32-bit divisor: the quotient has 32 or 33 bits.
         match mantissa(a).wrapping_shl(BITS).checked_div(mantissa(b)) {
@@ -138,36 +140,36 @@ operation! {
 }
 
 operation! {
-    /// The larger one.
+    /// Returns the larger number.
     fn real_max(a: u64, b: u64) -> u64 {
         if a as i64 >= b as i64 { a } else { b }
     }
 }
 
 operation! {
-    /// The smaller one.
+    /// Returns the smaller number.
     fn real_min(a: u64, b: u64) -> u64 {
         if a as i64 <= b as i64 { a } else { b }
     }
 }
 
 operation! {
-    /// One if `a` is at most `b`, else zero. As a number, not a condition: the verifier would follow both
-    /// sides of each condition of each turn of a loop.
+    /// Returns one if `a` is at most `b`, else zero. The result is a number, not a condition, because the
+    /// verifier would follow both sides of each condition in each turn of a loop.
     fn word_at_most(a: u64, b: u64) -> u64 {
         (a <= b) as u64
     }
 }
 
-/// One if `a` is at most `b`, else zero; in the kernel without a branch.
+/// Returns one if `a` is at most `b`, else zero; in the kernel without a branch.
 #[inline]
 pub(crate) const fn at_most(a: u64, b: u64) -> u64 {
     word_at_most(a, b)
 }
 
 operation! {
-    /// `a · 2^shift` to the nearest integer (half rounds up); `u64::MAX` if that does not fit. A shift above
-    /// 2¹⁶ counts as 2¹⁶.
+    /// Returns `a · 2^shift` as the nearest integer (half rounds up); `u64::MAX` if that does not fit. A
+    /// shift above 2¹⁶ counts as 2¹⁶.
     fn real_fixed(a: u64, shift: u32) -> u64 {
         let shift = if shift > 1 << 16 { 1 << 16 } else { shift as i32 };
         let by = exponent(a).wrapping_add(shift);
@@ -191,8 +193,8 @@ impl fmt::Debug for Real {
     }
 }
 
-// One comparison instead of two with a branch between them: mantissas are normalised, so a larger exponent is
-// a larger number.
+// This is one comparison instead of two with a branch between them: mantissas are normalised, so a larger
+// exponent is a larger number.
 #[expect(clippy::inline_always, reason = "as below; and loops over members stay free of branches")]
 impl Ord for Real {
     #[inline(always)]
@@ -237,17 +239,17 @@ impl Real {
     pub const ZERO: Self = Self(pack(EXPONENT_ZERO, 0));
     /// One.
     pub const ONE: Self = Self(pack(1 - BITS as i32, 1 << (BITS - 1)));
-    /// The largest value, about 2^(10⁶): what division by zero and overflow give.
+    /// The largest value, about 2^(10⁶), which division by zero and overflow return.
     pub const MAX: Self = Self(pack(EXPONENT_MAX, u32::MAX));
 
-    /// `value`, to 32 significant bits.
+    /// Returns `value`, to 32 significant bits.
     #[inline(always)]
     #[must_use]
     pub const fn from_u64(value: u64) -> Self {
         Self::from_ratio(value, 0)
     }
 
-    /// `value / 2^shift`. A shift above 2¹⁶ counts as 2¹⁶.
+    /// Returns `value / 2^shift`. A shift above 2¹⁶ counts as 2¹⁶.
     #[inline(always)]
     #[must_use]
     pub const fn from_ratio(value: u64, shift: u32) -> Self {
@@ -261,45 +263,45 @@ impl Real {
         mantissa(self.0) == 0
     }
 
-    /// The smaller one.
+    /// Returns the smaller number.
     #[inline(always)]
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self(real_min(self.0, other.0))
     }
 
-    /// The larger one.
+    /// Returns the larger number.
     #[inline(always)]
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self(real_max(self.0, other.0))
     }
 
-    /// One if this is at most `other`, else zero; in the kernel without a branch.
+    /// Returns one if this number is at most `other`, else zero; in the kernel without a branch.
     #[inline(always)]
     #[must_use]
     pub(crate) const fn at_most(self, other: Self) -> u64 {
-        // Of signed numbers, by flipping their signs.
+        // Flipping the signs compares signed numbers.
         at_most(self.0 ^ (1 << 63), other.0 ^ (1 << 63))
     }
 
-    /// Half of it, exactly.
+    /// Returns half of the number, exactly.
     #[inline(always)]
     #[must_use]
     pub const fn half(self) -> Self {
-        // Its exponent alone changes, but for what leaves the range.
+        // Only the exponent changes, unless it leaves the range.
         Self(rounded(mantissa(self.0) << BITS, exponent(self.0).wrapping_sub(BITS as i32 + 1)))
     }
 
-    /// `1 / self`; [`Real::MAX`] for zero.
+    /// Returns `1 / self`; [`Real::MAX`] for zero.
     #[inline(always)]
     #[must_use]
     pub fn inverse(self) -> Self {
         Self::ONE / self
     }
 
-    /// Its cube root, to about 2⁻³⁰: a first guess from the exponent and six steps of Newton's method, which
-    /// from the most that the guess can be off (a factor of 2) leave an error below 2⁻⁵⁰ of their own.
+    /// Returns the cube root, to about 2⁻³⁰. A first guess from the exponent is off by a factor of 2 at most;
+    /// six steps of Newton's method then leave an error below 2⁻⁵⁰ of their own.
     #[inline(always)]
     #[must_use]
     pub fn cbrt(self) -> Self {
@@ -316,15 +318,15 @@ impl Real {
         step(step(step(step(step(step(y))))))
     }
 
-    /// Its square.
+    /// Returns the square.
     #[inline(always)]
     #[must_use]
     pub fn square(self) -> Self {
         self * self
     }
 
-    /// `self · 2^shift` to the nearest integer (half rounds up); `u64::MAX` if that does not fit. A shift
-    /// above 2¹⁶ counts as 2¹⁶.
+    /// Returns `self · 2^shift` as the nearest integer (half rounds up); `u64::MAX` if that does not fit. A
+    /// shift above 2¹⁶ counts as 2¹⁶.
     #[inline(always)]
     #[must_use]
     pub const fn to_fixed(self, shift: u32) -> u64 {
@@ -344,7 +346,7 @@ impl Add for Real {
 #[expect(clippy::inline_always, reason = "as above")]
 impl Sub for Real {
     type Output = Self;
-    /// Zero if `other` is the larger one.
+    /// Returns the difference; zero if `other` is the larger number.
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
         Self(real_sub(self.0, other.0))
@@ -363,7 +365,7 @@ impl Mul for Real {
 #[expect(clippy::inline_always, reason = "as above")]
 impl Div for Real {
     type Output = Self;
-    /// [`Real::MAX`] if `other` is zero, even for zero by zero.
+    /// Returns the quotient; [`Real::MAX`] if `other` is zero, even for zero by zero.
     #[inline(always)]
     fn div(self, other: Self) -> Self {
         Self(real_div(self.0, other.0))
@@ -376,7 +378,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// What a float says the same number is.
+    /// Returns the number as a float.
     fn float(x: Real) -> f64 {
         mantissa(x.0) as f64 * 2f64.powi(exponent(x.0))
     }
@@ -386,7 +388,7 @@ mod tests {
         assert!((got - want).abs() <= want.abs() * 2f64.powi(-30), "{got} is not {want}");
     }
 
-    /// Numbers as they occur: 1..2⁶⁴ scaled by 2⁻¹⁰⁰..2⁰.
+    /// Generates numbers as they occur: 1..2⁶⁴ scaled by 2⁻¹⁰⁰..2⁰.
     fn reals() -> impl Strategy<Value = (Real, f64)> {
         (0..64u32, any::<u64>(), 0..100u32).prop_map(|(bits, value, shift)| {
             let value = (value | 1 << 63) >> bits;
@@ -457,7 +459,7 @@ mod tests {
             if want >= 2f64.powi(64) {
                 prop_assert_eq!(got, u64::MAX);
             } else {
-                // Rounded twice: to 32 bits, then to an integer.
+                // The number is rounded twice: to 32 bits, then to an integer.
                 let error = (got as f64 - want).abs();
                 prop_assert!(error <= want * 2f64.powi(-31) + 0.500_001, "{} is not {}", got, want);
             }

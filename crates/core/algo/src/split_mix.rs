@@ -1,12 +1,12 @@
-//! Numbers that follow from a seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+//! Pseudorandom numbers from a seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 //! generators", OOPSLA 2014). Not for secrets.
 
-/// A generator; its seed is what it begins with.
+/// A generator of pseudorandom numbers. The field is the seed at first, and then the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,8 +14,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..n`, where `n` is far below 2⁶⁴: larger ones make the lower numbers more likely. 0 if
-    /// `n` is 0.
+    /// Returns a number in `0..n`; 0 if `n` is 0. `n` should be far below 2⁶⁴: a larger one makes the lower
+    /// numbers more likely.
     pub const fn below(&mut self, n: u64) -> u64 {
         match self.bits().checked_rem(n) {
             Some(rest) => rest,
@@ -23,12 +23,12 @@ impl SplitMix64 {
         }
     }
 
-    /// A place in a list of `n` elements.
+    /// Returns a position in a list of `n` elements.
     pub const fn index(&mut self, n: usize) -> usize {
         self.below(n as u64) as usize
     }
 
-    /// 0 ≤ x < 1.
+    /// Returns a number x with 0 ≤ x < 1.
     #[cfg(test)]
     pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64

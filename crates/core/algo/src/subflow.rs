@@ -1,62 +1,65 @@
-//! A subflow as its sender (or, where receivers drive, its requester) sees it: window, estimator, what is in
-//! flight, when to probe and when to give up.
+//! A subflow as its sender (or, where receivers drive, its requester) sees it: the window, the estimator, the
+//! packets in flight, when to probe and when to give up.
 //!
-//! It joins [`Control`], [`RttEstimator`] and [`SentPackets`] and adds what none of them knows: rounds,
-//! recovery, whether the window was the limit, the probe before a timeout. What is sent is the world's: `T`
-//! says so, a batch.
+//! It joins [`Control`], [`RttEstimator`] and [`SentPackets`] and adds the parts that none of them has:
+//! rounds, recovery, whether the window was the limit, and the probe before a timeout. The world sends the
+//! packets; `T` describes a batch of them.
 
 use crate::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats};
 use crate::rtt::{PTO_MIN, RTO_MIN, RttEstimator};
 use crate::sent_packets::{Delivery, PacketBitmap, SentPackets};
 use crate::{Span, Time};
 
-/// Acknowledgements are handed to [`Control`] together once they amount to this part of the window. It weighs
-/// them, so that this does not change the growth, and RFC 6356 section 4.1 asks for at most one look at the
-/// siblings per packet of growth.
+/// The part of the window, one in this many, that acknowledgements have to reach before [`Control`] gets them
+/// together. [`Control`] weighs them, so that this does not change the growth, and RFC 6356 section 4.1 asks
+/// for at most one look at the siblings per packet of growth.
 const ACK_COALESCING: u32 = 16;
 const _: () = assert!(PTO_MIN.as_nanos() <= RTO_MIN.as_nanos());
-/// Round trips for which what was lost is remembered.
+/// Round trips for which lost packets are remembered.
 const LOST_KEPT_RTTS: u64 = 4;
 
-/// What a timer asks for: see [`Subflow::timer`].
+/// The action that is due: see [`Subflow::timer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// Nothing yet.
+    /// No action is due yet.
     None,
-    /// Send one packet above the window if need be, so that a lost tail is noticed (RFC 8985 section 7).
+    /// Send one packet, above the window if need be, so that the loss of the last packets is noticed (RFC
+    /// 8985 section 7).
     Probe,
-    /// Nothing has come for a retransmission timeout (RFC 6298 section 5).
+    /// Nothing has arrived for a retransmission timeout (RFC 6298 section 5).
     Timeout,
 }
 
-/// How acknowledgements are taken.
+/// How acknowledgements are treated.
 #[derive(Clone, Copy, Debug)]
 pub struct AckRule {
-    /// A window with fewer unused packets than this counts as used up: senders gather requests into batches.
+    /// A window with fewer unused packets than this counts as used up, because senders gather requests into
+    /// batches.
     pub slack: u32,
-    /// Whether they are gathered, up to a sixteenth of the window; for those who get them one by one.
+    /// Whether acknowledgements are gathered, up to a sixteenth of the window: for callers that get them one
+    /// by one.
     pub coalesce: bool,
-    /// Whether slow start is to pause: too much is unanswered that others have overtaken, and nobody can tell
-    /// yet whether it is lost.
+    /// Whether slow start pauses: too many packets are unanswered that others have overtaken, and it is not
+    /// known yet whether they are lost.
     pub hold: bool,
 }
 
 impl AckRule {
-    /// For packets that leave and are acknowledged one by one.
+    /// The rule for packets that leave and are acknowledged one by one.
     pub const ONE_BY_ONE: Self = Self { slack: 1, coalesce: true, hold: false };
 }
 
-/// How long a subflow waits for what is in flight.
+/// How long a subflow waits for packets in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Whether it probes before a timeout.
+    /// Whether the subflow probes before a timeout.
     pub probe: bool,
     /// The longest retransmission timeout.
     pub rto_max: Span,
 }
 
-/// One subflow; see the [module](self). `M`: as in [`SentPackets`]. `C`: its controller; one of the table
-/// unless you bring your own.
+/// One subflow; see the [module](self). `M` is that of [`SentPackets`]. `C` is the controller: one of the
+/// table unless the caller brings its own.
 #[derive(Clone, Debug)]
 pub struct Subflow<T, M = u64, C = Algorithm> {
     control: C,
@@ -67,7 +70,7 @@ pub struct Subflow<T, M = u64, C = Algorithm> {
     round_end: u64,
     peak_in_flight: u32,
     recovery_end: u64,
-    /// Packets that arrived since [`Control`] was last told.
+    /// Packets that arrived since [`Control`] was last told of arrivals.
     pending_acked: u32,
     slack: u32,
     hold: bool,
@@ -76,7 +79,7 @@ pub struct Subflow<T, M = u64, C = Algorithm> {
 }
 
 impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
-    /// Nothing sent yet.
+    /// Creates a subflow that has sent nothing yet.
     #[must_use]
     pub fn new(control: C) -> Self {
         Self {
@@ -96,40 +99,41 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         }
     }
 
-    /// Congestion window, packets: at least 1.
+    /// Returns the congestion window, in packets: at least 1.
     #[must_use]
     pub const fn cwnd(&self) -> u32 {
         self.cwnd
     }
-    /// The round-trip time estimator.
+    /// Returns the round-trip time estimator.
     #[must_use]
     pub const fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
-    /// What is in flight.
+    /// Returns the record of sent packets.
     #[must_use]
     pub const fn sent_packets(&self) -> &SentPackets<T, M> {
         &self.sent_packets
     }
-    /// Packets that the window allows now, and that can be remembered each for itself.
+    /// Returns how many packets the window allows now, but no more than can be recorded as batches of one
+    /// packet.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.cwnd.saturating_sub(self.sent_packets.in_flight()).min(self.sent_packets.free())
     }
-    /// What this subflow publishes for its siblings; without an RTT, and so without weight, before it has
-    /// one.
+    /// Returns the numbers that this subflow publishes for its siblings. Before the first sample they have no
+    /// RTT, and so no weight.
     #[must_use]
     pub fn stats(&self) -> SubflowStats {
         self.control.stats(self.rtt.srtt())
     }
 
-    /// The same without an RTT, and so without weight: of one that does not answer.
+    /// Returns the numbers without an RTT, and so without weight: for a subflow that does not answer.
     #[must_use]
     pub fn stats_without_rtt(&self) -> SubflowStats {
         self.control.stats(Span::ZERO)
     }
 
-    /// `count` packets go out; returns their batch.
+    /// Records that `count` packets go out. Returns the identifier of their batch.
     #[inline]
     pub fn sent(&mut self, now: Time, count: u32, what: T) -> u64 {
         if self.sent_packets.in_flight() == 0 {
@@ -141,7 +145,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         id
     }
 
-    /// Packet `i` of batch `id` has arrived at the other end, as is known at `now`.
+    /// Records that packet `i` of batch `id` has arrived at the other end, as is known at `now`.
     #[inline]
     pub fn delivered(&mut self, now: Time, id: u64, i: u32) -> Delivery {
         let delivery = self.sent_packets.deliver(now, id, i);
@@ -151,8 +155,8 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         delivery
     }
 
-    /// The same, from a cache on the way: see [`SentPackets::deliver_aside`]. Its time is no
-    /// [sample](Self::sample).
+    /// Records that packet `i` of batch `id` has arrived from a cache on the way: see
+    /// [`SentPackets::deliver_aside`]. Its time is no [sample](Self::sample).
     pub fn delivered_aside(&mut self, now: Time, id: u64, i: u32) -> Delivery {
         let delivery = self.sent_packets.deliver_aside(id, i);
         if matches!(delivery, Delivery::Acked { .. } | Delivery::SpuriousLoss { .. }) {
@@ -161,26 +165,27 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         delivery
     }
 
-    /// Something else that shows that the other end is there.
+    /// Records another sign that the other end is there.
     pub const fn heard(&mut self, now: Time) {
         (self.last_rx, self.probed) = (now, false);
     }
 
-    /// Packet `i` of batch `id` is not expected any more, which is no loss; whether it was in flight.
+    /// Records that packet `i` of batch `id` is no longer expected, which is no loss. Returns whether it was
+    /// in flight.
     pub fn cancel(&mut self, id: u64, i: u32) -> bool {
         self.sent_packets.cancel(id, i)
     }
 
-    /// A packet sent at `sent_at` has arrived: a sample of the round-trip time. Who publishes it to the
-    /// siblings before they see the acknowledgement calls this instead of giving [`acked`](Self::acked) the
-    /// time.
+    /// Takes a sample of the round-trip time from a packet that was sent at `sent_at` and has arrived. A
+    /// caller that publishes the RTT to the siblings before they see the acknowledgement calls this instead
+    /// of giving [`acked`](Self::acked) the time.
     pub fn sample(&mut self, now: Time, sent_at: Time) {
         self.rtt.sample(now, now.since(sent_at));
     }
 
-    /// `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`.
-    /// Says whether the algorithm was told; if not, all that changes of what is [published](Self::stats) is
-    /// the smoothed RTT.
+    /// Records that `acked` packets arrived, up to sequence number `seq`, the last of them sent at `sent_at`.
+    /// Returns whether the algorithm was told; if not, only the smoothed RTT of the [published](Self::stats)
+    /// numbers has changed.
     #[inline]
     pub fn acked(
         &mut self,
@@ -210,7 +215,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         true
     }
 
-    /// Hands what arrived since the last time to the algorithm.
+    /// Tells the algorithm of the packets that arrived since it was last told.
     fn report_acked(&mut self, now: Time, recovering: bool, group: &Group<'_>) {
         // A window that was not used up says nothing about the path; in slow start half of it is enough (as
         // Linux' is_cwnd_limited).
@@ -229,14 +234,15 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         self.cwnd = self.control.on_ack(&ack, group).max(1);
     }
 
-    /// The network lost or marked the packet with sequence number `seq`; counts once a window. Whether so.
+    /// Tells the algorithm that the network lost or marked the packet with sequence number `seq`, at most
+    /// once a window. Returns whether it was told.
     pub fn congestion(&mut self, now: Time, cause: CongestionCause, seq: u64, group: &Group<'_>) -> bool {
         if seq < self.recovery_end && cause != CongestionCause::Timeout {
             return false;
         }
         self.recovery_end = self.sent_packets.next_seq();
         if self.pending_acked > 0 {
-            // What arrives in recovery is never put off, so what is pending arrived outside of one.
+            // Arrivals in recovery are reported at once, so the pending ones arrived outside of recovery.
             self.report_acked(now, false, group);
         }
         let event = CongestionEvent { now, cause, srtt: self.rtt.srtt() };
@@ -244,8 +250,9 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         true
     }
 
-    /// Declares lost what others have overtaken: calls `lost` with what each was, returns the highest
-    /// sequence number among them, which [`congestion`](Self::congestion) wants to know.
+    /// Declares packets lost that others have overtaken, and calls `lost` with the description of the batch
+    /// and the position of each. Returns the highest sequence number among them, for
+    /// [`congestion`](Self::congestion).
     #[inline]
     pub fn detect(&mut self, now: Time, mut lost: impl FnMut(&T, u32)) -> Option<u64> {
         let mut newest = None;
@@ -256,9 +263,9 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         newest
     }
 
-    /// Forgets what was delivered, and what was lost too long ago to teach anything by arriving late: beyond
-    /// the widest reordering window (twice the RTT, RFC 8985 section 6.2) and a round trip more. Forgets all
-    /// that was lost if there would be no room to send otherwise.
+    /// Forgets delivered packets, and packets that were lost too long ago to teach anything by arriving late:
+    /// beyond the widest reordering window (twice the RTT, RFC 8985 section 6.2) and a round trip more. If
+    /// there would be no room to send otherwise, forgets all lost packets.
     #[inline]
     pub fn forget(&mut self, now: Time) {
         let before = now.as_nanos().saturating_sub(self.rtt.srtt().times(LOST_KEPT_RTTS).as_nanos());
@@ -266,45 +273,48 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         self.forget_before(before, |_| {});
     }
 
-    /// Forgets what was delivered, and what was sent before `before` and lost; hands it to `dropped`.
+    /// Forgets delivered packets, and lost packets that were sent before `before`. Hands the description of
+    /// each forgotten batch to `dropped`.
     #[inline]
     pub fn forget_before(&mut self, before: Time, dropped: impl FnMut(T)) {
         self.sent_packets.forget(before, dropped);
     }
 
-    /// Everything in flight has expired: calls `lost` with what each was. The window follows from
-    /// [`congestion`](Self::congestion) with [`CongestionCause::Timeout`], which this calls.
+    /// Declares everything in flight lost after a timeout, and calls `lost` with the description of the batch
+    /// and the position of each packet. Calls [`congestion`](Self::congestion) with
+    /// [`CongestionCause::Timeout`], which sets the window.
     pub fn expire(&mut self, now: Time, group: &Group<'_>, lost: impl FnMut(&T, u32)) {
         self.congestion(now, CongestionCause::Timeout, self.sent_packets.next_seq(), group);
         self.abandon(lost);
         self.back_off(now);
     }
 
-    /// Nothing in flight is expected any more: calls `lost` with what each was; returns how many.
+    /// Declares everything in flight lost, because nothing is expected any more; the algorithm is not told.
+    /// Calls `lost` with the description of the batch and the position of each packet. Returns how many.
     pub fn abandon(&mut self, mut lost: impl FnMut(&T, u32)) -> u32 {
         self.sent_packets.expire(|what, i, _| lost(what, i))
     }
 
-    /// The next timeout takes twice as long (RFC 6298 section 5.5).
+    /// Doubles the next timeout (RFC 6298 section 5.5).
     pub fn back_off(&mut self, now: Time) {
         self.rtt.back_off();
         self.last_rx = now;
     }
 
-    /// Sets a window of one packet without telling the algorithm: a peer that has not answered yet tells
+    /// Sets a window of one packet without telling the algorithm: a peer that has not answered yet says
     /// nothing about the path, and ssthresh would stay low (RFC 5681 section 3.1 sets none for a lost SYN
     /// either).
     pub const fn collapse(&mut self) {
         self.cwnd = 1;
     }
 
-    /// The path may have changed: all measurements begin anew, but packets in flight may still arrive.
+    /// Begins all measurements anew, because the path may have changed. Packets in flight may still arrive.
     pub fn restart(&mut self, control: C) {
         let sent_packets = core::mem::take(&mut self.sent_packets);
         *self = Self { sent_packets, ..Self::new(control) };
     }
 
-    /// When [`detect`](Self::detect) or [`timer`](Self::timer) would next do something.
+    /// Returns when [`detect`](Self::detect) or [`timer`](Self::timer) would next do something.
     #[must_use]
     pub fn deadline(&self) -> Time {
         if self.sent_packets.in_flight() == 0 {
@@ -322,15 +332,15 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         }
     }
 
-    /// When a probe would be due, unless this silence has had one.
+    /// Returns when a probe is due; `None` if this silence has had one.
     #[must_use]
     #[inline]
     pub fn probe_at(&self) -> Option<Time> {
         (!self.probed).then(|| self.last_rx + self.rtt.probe_timeout())
     }
 
-    /// The [`deadline`](Self::deadline), if it is before `limit`: nearly free where an arrival has just put
-    /// it off, and `limit` is what it was before.
+    /// Returns the [`deadline`](Self::deadline) if it is before `limit`, the earlier deadline. The call is
+    /// nearly free if an arrival has just put the deadline off.
     #[must_use]
     #[inline]
     pub fn deadline_before(&self, limit: Time) -> Option<Time> {
@@ -341,19 +351,19 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         Some(self.deadline()).filter(|at| *at < limit)
     }
 
-    /// When what is in flight is taken for lost; no retransmission timeout is longer than `rto_max`.
+    /// Returns when packets in flight count as lost. No retransmission timeout is longer than `rto_max`.
     #[must_use]
     pub fn timeout_at(&self, rto_max: Span) -> Time {
         let oldest = self.sent_packets.oldest_outstanding().unwrap_or(self.last_rx);
         oldest.max(self.last_rx) + self.rtt.rto().min(rto_max)
     }
 
-    /// What is due at `now`. A probe is asked for once in a silence.
+    /// Returns the action that is due at `now`. A probe is asked for once in a silence.
     pub fn timer(&mut self, now: Time) -> Timer {
         self.timer_with(now, Patience { probe: self.rtt.has_sample(), rto_max: Span::MAX })
     }
 
-    /// The same, with another patience.
+    /// Returns the action that is due at `now`, as [`timer`](Self::timer) does, with another patience.
     pub fn timer_with(&mut self, now: Time, patience: Patience) -> Timer {
         if self.sent_packets.in_flight() == 0 {
             return Timer::None;

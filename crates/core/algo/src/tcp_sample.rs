@@ -1,20 +1,19 @@
-//! What a receiver's kernel counts on a TCP connection.
+//! The numbers that a receiver's kernel counts on a TCP connection.
 
 use crate::Span;
 
-/// The numbers of TCP_INFO (linux/tcp.h) that tell how a download goes. Counts are since the connection
-/// began.
+/// The numbers of TCP_INFO (linux/tcp.h) that tell how a download goes. Counts begin with the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSample {
-    /// The latest round-trip time: as the receiver of the data sees it, else as the sender of the request;
-    /// zero if none is known.
+    /// The latest round-trip time: as the receiver of the data measures it, or else as the sender of the
+    /// request does; zero if none is known.
     pub rtt: Span,
-    /// Bytes of the largest segment that arrives.
+    /// The size of the largest segment that arrives, in bytes.
     pub mss: u32,
-    /// Bytes that arrived in order, with headers, proxies' answers and TLS.
+    /// Bytes that arrived in order, including headers, answers of proxies and TLS.
     pub received_bytes: u64,
-    /// Segments that arrived out of order: what a receiver sees of losses.
+    /// Segments that arrived out of order, by which a receiver notices losses.
     pub out_of_order: u32,
-    /// Segments with data that arrived, in whatever order; 0 where the kernel does not tell.
+    /// Segments with data that arrived, in any order; 0 where the kernel does not tell.
     pub segments: u32,
 }

@@ -1,4 +1,4 @@
-//! Units: a number never travels without its dimension.
+//! Units: no number travels without its dimension.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -13,17 +13,17 @@ impl Time {
     /// Later than everything: "no deadline".
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The time `nanos` nanoseconds after the origin.
+    /// Returns the time `nanos` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
-    /// How long after `earlier` this is; zero if it is not after.
+    /// Returns how long this is after `earlier`; zero if it is not after it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -40,47 +40,47 @@ impl Span {
     /// The longest span.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `nanos` nanoseconds.
+    /// Returns `nanos` nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
-    /// `micros` microseconds.
+    /// Returns `micros` microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
-    /// `millis` milliseconds.
+    /// Returns `millis` milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
-    /// `secs` seconds.
+    /// Returns `secs` seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
-    /// In nanoseconds.
+    /// Returns the span in nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
-    /// In whole microseconds, rounded down.
+    /// Returns the span in whole microseconds, rounded down.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
-    /// In whole milliseconds, rounded down.
+    /// Returns the span in whole milliseconds, rounded down.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
-    /// `self * by`, capped at [`Span::MAX`].
+    /// Returns `self * by`, capped at [`Span::MAX`].
     #[must_use]
     pub const fn times(self, by: u64) -> Self {
         Self(self.0.saturating_mul(by))
     }
-    /// `self / by`.
+    /// Returns `self / by`.
     #[must_use]
     pub const fn over(self, by: u64) -> Self {
         Self(self.0 / by)
@@ -116,27 +116,27 @@ impl Sub for Span {
 pub struct Rate(u64);
 
 impl Rate {
-    /// `bytes` bytes per second.
+    /// Returns `bytes` bytes per second.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
-    /// `bits` bits per second, rounded down to whole bytes.
+    /// Returns `bits` bits per second, rounded down to whole bytes.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits / 8)
     }
-    /// In bytes per second.
+    /// Returns the rate in bytes per second.
     #[must_use]
     pub const fn as_bytes(self) -> u64 {
         self.0
     }
-    /// In bits per second.
+    /// Returns the rate in bits per second.
     #[must_use]
     pub const fn as_bits(self) -> u64 {
         self.0.saturating_mul(8)
     }
-    /// The time `bytes` bytes take; [`Span::MAX`] at rate zero.
+    /// Returns the time that `bytes` bytes take; [`Span::MAX`] at rate zero.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Span {
         if self.0 == 0 {
@@ -145,13 +145,13 @@ impl Rate {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.0);
         Span(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
-    /// The bytes that pass in `span`.
+    /// Returns the bytes that pass in `span`.
     #[must_use]
     pub fn bytes_in(self, span: Span) -> u64 {
         let bytes = u128::from(self.0) * u128::from(span.0) / 1_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
-    /// The rate of `bytes` bytes in `span`; zero if the span is.
+    /// Returns the rate of `bytes` bytes in `span`; zero if the span is zero.
     #[must_use]
     pub fn of(bytes: u64, span: Span) -> Self {
         let rate = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(span.0)).unwrap_or(0);

@@ -1,6 +1,6 @@
-//! LRU and OPC on the same requests: hit ratios of a packet cache for a Zipf catalogue, over one path, and
-//! over two with a cache on each. `cargo run --release -p anabranch-overlay --example cache_replay` prints
-//! the table that is in crates/protocols/overlay/README.md.
+//! Compares LRU and OPC on the same requests: the hit ratios of a packet cache for a Zipf catalogue, over one
+//! path, and over two with a cache on each. `cargo run --release -p anabranch-overlay --example cache_replay`
+//! prints the table of crates/protocols/overlay/README.md.
 
 use std::io::Write as _;
 
@@ -12,32 +12,33 @@ use anabranch_mmtp::{ChunksPerBlock, ContentId};
 use anabranch_overlay::cache::{Answer, PacketCache, Policy};
 use anabranch_topology::graph::NodeId;
 
-/// Contents of 4 to 16 MiB, 2 GiB in all, of which number n is asked for in proportion to n^-0.8.
+/// The number of contents, each of 4 to 16 MiB, 2 GiB in all. Content number n is asked for in proportion to
+/// n^-0.8.
 const CONTENTS: usize = 200;
 const ZIPF: f64 = 0.8;
 const MIB: u64 = 1 << 20;
-/// Bytes of the caches, together: an eighth of the contents.
+/// The bytes of all caches together: an eighth of the contents.
 const CAPACITY: usize = 256 << 20;
-/// Fetches of whole contents. Those of the first half only warm the caches.
+/// The number of fetches of whole contents. Those of the first half only warm the caches.
 const FETCHES: usize = 600;
-/// Receivers that fetch at one time, in turn a request each.
+/// The receivers that fetch at one time and take turns, a request each.
 const RECEIVERS: usize = 8;
-/// Chunks that a receiver asks for in its turn.
+/// The chunks that a receiver asks for in its turn.
 const REQUEST: u64 = 8;
-/// Packets of 16 KiB: what counts is their order, not their size.
+/// The cut: packets of 16 KiB, because their order counts, not their size.
 const CUT: u8 = 1;
 
-/// Which path a chunk takes.
+/// The path that a chunk takes.
 #[derive(Clone, Copy)]
 enum Striping {
     OnePath,
-    /// Two in turn for units of so many chunks: the same in each fetch.
+    /// Two paths in turn, for units of this many chunks: the same in each fetch.
     InTurn(u64),
-    /// One of two, drawn for each unit of so many chunks, another one in each fetch.
+    /// One of two paths, drawn for each unit of this many chunks, differently in each fetch.
     Drawn(u64),
 }
 
-/// 0 ≤ x < 1.
+/// Returns a random number of 0 or more and less than 1.
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.bits() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -47,7 +48,7 @@ struct Fetch {
     content: ContentId,
     /// The next chunk.
     next: u64,
-    /// What the paths are drawn from.
+    /// The seed from which the paths are drawn.
     seed: u64,
     counts: bool,
 }
@@ -62,7 +63,7 @@ impl Fetch {
     }
 }
 
-/// The contents in the order in which they are asked for.
+/// Returns the contents in the order in which they are asked for.
 fn catalogue(random: &mut SplitMix64) -> Vec<ContentId> {
     let weights: Vec<f64> = (1..=CONTENTS).map(|n| (n as f64).powf(-ZIPF)).collect();
     let sum: f64 = weights.iter().sum();
@@ -80,7 +81,7 @@ fn catalogue(random: &mut SplitMix64) -> Vec<ContentId> {
     (0..FETCHES).map(|_| one(random)).collect()
 }
 
-/// Asks for `chunks` of a content past a cache. Returns how many it had.
+/// Asks for `chunks` of a content past a cache. Returns how many of them the cache had.
 fn ask(cache: &mut PacketCache, way_back: &WayBack, tag: u64, content: &ContentId, chunks: &[u64]) -> u64 {
     let cut = ChunksPerBlock::new(CUT).expect("in range");
     let ranges: Vec<Range> =
@@ -102,7 +103,7 @@ fn ask(cache: &mut PacketCache, way_back: &WayBack, tag: u64, content: &ContentI
     hits
 }
 
-/// The hit ratio over the second half of the fetches.
+/// Returns the hit ratio over the second half of the fetches.
 fn replay(policy: Policy, striping: Striping) -> f64 {
     let mut random = SplitMix64(1);
     let order = catalogue(&mut random);

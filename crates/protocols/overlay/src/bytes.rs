@@ -1,15 +1,15 @@
 //! Fields of fixed widths, read one after the other. All integers are big-endian.
 
-/// Why bytes are not the fields that they should be.
+/// Why bytes are not the expected fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldError {
-    /// They are too few.
+    /// The bytes are too few.
     Truncated,
-    /// One has a value that makes no sense.
+    /// A field has a value that makes no sense.
     Value,
 }
 
-/// What of the fields has not been read.
+/// A reader, which holds the bytes that have not been read yet.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {

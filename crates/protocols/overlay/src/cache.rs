@@ -1,17 +1,19 @@
-//! A packet cache on a forwarder: it answers a part of a request from what has passed, and passes on the
-//! rest.
+//! A packet cache on a forwarder: it answers a part of a request with packets that have passed, and passes on
+//! the rest.
 //!
-//! It holds chunks and packets of chaining values, bounded by bytes, index included: by [`Policy`]. A DATA
-//! does not name its content; the request that it answers does, and that has passed before by the same tag.
-//! Receivers cut blocks into packets of different sizes, also one receiver before and after it knows what its
-//! path carries. So a chunk that is not here under one cut is put together from chunks of another.
+//! It holds chunks and packets of chaining values. Their bytes, index included, are bounded; the [`Policy`]
+//! decides which of them stay. A DATA packet does not name its content; the request that it answers does, and
+//! that request has passed before with the same tag. Receivers cut blocks into packets of different sizes,
+//! and one receiver changes the size once it knows the largest packet of its path. So a chunk that the cache
+//! does not have under one cut is put together from chunks of another.
 //!
-//! **It never amplifies.** It answers only a request with a cookie that it has itself seen go to this way
-//! back, in answer to a request from there: then the receiver is where it says it is. All else it passes on.
+//! **It never amplifies.** The cache answers only a request whose cookie it has itself seen go to this way
+//! back, in answer to a request from there: this proves that the receiver is where it says it is. It passes
+//! on all other requests.
 //!
-//! **It may be poisoned.** It cannot check a chunk: its proof is for whoever has the page of hashes. It says
-//! who it is in each answer (`docs/wire-mmtp.md`, "What a cache sends"). A receiver that finds a block wrong
-//! asks past the caches from then on, and what the source answers to that replaces what is here.
+//! **It may be poisoned.** The cache cannot check a chunk, because only the receiver has the page of hashes.
+//! It names itself in each answer (`docs/wire-mmtp.md`, "What a cache sends"). A receiver that finds a block
+//! wrong asks past the caches from then on, and the answers of the source replace the chunks in the cache.
 
 mod bounded;
 mod key;
@@ -35,69 +37,70 @@ use key::ChunkKey;
 use lru::Lru;
 use opc::Opc;
 
-/// Requests whose answers may still come: of so many it is remembered which content they are for.
+/// The most requests whose contents are remembered, because answers to them may still come.
 pub const REQUESTS_MAX: usize = 16_384;
-/// Receivers that have shown where they are: so many cookies are remembered.
+/// The most cookies that are remembered, each of which proves the address of a receiver.
 pub const COOKIES_MAX: usize = 16_384;
-/// No source takes a cookie that is older than this (docs/wire-mmtp.md, "Proof of address").
+/// The longest life of a cookie: no source accepts an older one (docs/wire-mmtp.md, "Proof of address").
 const COOKIE_LIFE: Span = EPOCH.times(EPOCHS_VALID as u64 + 1);
-/// This part of the capacity is for chaining values, which are 1/500 of what they prove.
+/// Chaining values get one part in this many of the capacity. They are 1/500 of the content that they prove.
 const HASHES_PART: usize = 32;
 
-/// What stays when not all of it can.
+/// The rule by which packets stay when not all can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The packets that were last used (least recently used leave first).
+    /// The packets that were used last stay: the least recently used leave first.
     Lru,
     /// Object-oriented packet caching (Y. Thomas, G. Xylomenos, C. Tsilopoulos, G. C. Polyzos,
-    /// Object-oriented Packet Caching for ICN, ACM ICN 2015), with segments of contents as the objects: what
-    /// is here of a segment is its beginning, without a gap, and leaves from its end.
+    /// Object-oriented Packet Caching for ICN, ACM ICN 2015), with segments of contents as the objects: the
+    /// cache holds the beginning of a segment, without a gap, and removes chunks from its end.
     Opc,
-    /// The same with whole contents as the objects, as in the paper: to compare. Where a receiver has several
-    /// paths, a cache sees parts of a content, and hardly ever one that begins where the last one ended.
+    /// Object-oriented packet caching with whole contents as the objects, as in the paper, for comparison. If
+    /// a receiver has several paths, a cache sees parts of a content, and hardly ever one that begins where
+    /// the last one ended.
     OpcByContent,
 }
 
-/// What becomes of a packet on its way to a source.
+/// What happens to a packet on its way to a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It goes on as it is.
+    /// The packet goes on as it is.
     PassOn,
-    /// Some of what it asks for is here.
+    /// The cache has some of the packets that the request asks for.
     Hit {
-        /// What goes back: the way back and a packet, each; at most [`REPLY_PACKETS_MAX`].
+        /// The frames that go back, each a way back and a packet; at most [`REPLY_PACKETS_MAX`].
         replies: Vec<Vec<u8>>,
-        /// Whether they are to be sent with ECT(0) (RFC 3168).
+        /// Whether the replies are to be sent with ECT(0) (RFC 3168).
         ect: bool,
-        /// The request that goes on instead, without its way back; `None` if all was here.
+        /// The request that goes on instead, without its way back; `None` if the cache had everything.
         rest: Option<Vec<u8>>,
     },
 }
 
-/// What went through a cache.
+/// Counts the packets and requests at a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets of content and chaining values asked for that the cache was allowed to answer.
     pub asked: u64,
-    /// Those of them that it had.
+    /// How many of the packets asked for the cache had.
     pub hits: u64,
-    /// Bytes of the packets that it sent.
+    /// Bytes of the packets that the cache sent.
     pub hit_bytes: u64,
-    /// Packets that it took in, or put in the place of others.
+    /// Packets that the cache stored, as new ones or in the place of others.
     pub learnt: u64,
     /// Requests that forbade caches.
     pub forbidden: u64,
-    /// Requests of receivers that have not shown where they are.
+    /// Requests of receivers that have not proven their address.
     pub unproven: u64,
 }
 
-/// Chunks of contents, by one of the policies.
+/// The chunks of contents, stored by one of the policies.
 enum Chunks {
     Lru(Lru<ChunkKey>),
     Opc(Opc),
 }
 
-/// A packet of chaining values.
+/// The key of a packet of chaining values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HashesKey {
     content: ContentId,
@@ -107,13 +110,13 @@ struct HashesKey {
 
 /// The cache of one forwarder.
 pub struct PacketCache {
-    /// As the answers name it. A node with a larger number has none.
+    /// The node as answers name it; `None` for a node whose number is too large.
     node: Option<u16>,
     chunks: Chunks,
     hashes: Lru<HashesKey>,
-    /// The content of a request, by its tag and its way back.
+    /// The contents of requests, by tag and way back.
     requests: BoundedMap<(u64, [u8; WAY_BACK_BYTES]), ContentId>,
-    /// The cuts under which chunks have come: bit `cut - 1`.
+    /// The cuts under which chunks have come: bit `cut - 1` stands for a cut.
     cuts: u64,
     /// When a cookie last went to a way back.
     cookies: BoundedMap<([u8; 16], [u8; WAY_BACK_BYTES]), Time>,
@@ -136,7 +139,8 @@ impl Chunks {
     }
 }
 
-/// Whom a way back leads to. In a request it has more hops left than in the answer that comes back over it.
+/// Returns a way back without its hop limit, so that it identifies the receiver: in a request the way back
+/// has more hops left than in the answer that returns over it.
 fn place(way_back: &WayBack) -> [u8; WAY_BACK_BYTES] {
     let mut place = way_back.0;
     frame::set_hop_limit(&mut place, 0);
@@ -150,9 +154,10 @@ impl std::fmt::Debug for PacketCache {
 }
 
 impl PacketCache {
-    /// An empty cache of `capacity_bytes` on `node`: packets and the index of them, as far as the index grows
-    /// with them. Besides there are at most [`REQUESTS_MAX`] and [`COOKIES_MAX`] entries of about 100 bytes
-    /// each. A node with a number over 65,535 cannot be named in an answer, and never answers.
+    /// Creates an empty cache of `capacity_bytes` on `node`. The capacity covers the packets and the part of
+    /// the index that grows with them. Besides, there are at most [`REQUESTS_MAX`] and [`COOKIES_MAX`]
+    /// entries of about 100 bytes each. A node with a number over 65,535 cannot be named in an answer, so it
+    /// never answers.
     #[must_use]
     pub fn new(policy: Policy, capacity_bytes: usize, node: NodeId) -> Self {
         let of_hashes = capacity_bytes / HASHES_PART;
@@ -172,13 +177,13 @@ impl PacketCache {
         }
     }
 
-    /// What has gone through so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Bytes that are held now, index included: at most the capacity.
+    /// Returns the bytes that are held now, index included: at most the capacity.
     #[must_use]
     pub fn stored_bytes(&self) -> usize {
         let chunks = match &self.chunks {
@@ -188,11 +193,12 @@ impl PacketCache {
         chunks + self.hashes.stored()
     }
 
-    /// An mmTP packet passes on its way to the receiver behind `way_back`: what is worth it is kept. The
-    /// packet goes on as it is.
+    /// Learns from an mmTP packet that passes on its way to the receiver behind `way_back`. The packet goes
+    /// on as it is.
     pub fn reply(&mut self, now: Time, way_back: &WayBack, payload: &[u8]) {
         let Ok(packet) = wire::parse(payload) else { return };
-        // Only what a request that passed here has asked for; the tag is the receiver's secret until it asks.
+        // Learn only packets that a request which passed here has asked for: the tag is the receiver's secret
+        // until it asks.
         let Some(content) = self.requests.get(&(packet.tag(), place(way_back))).copied() else { return };
         let learnt = match packet {
             Packet::Data(data) => {
@@ -216,7 +222,8 @@ impl PacketCache {
         self.counters.learnt += u64::from(learnt);
     }
 
-    /// An mmTP packet passes on its way to a source, from the receiver behind `way_back`.
+    /// Answers an mmTP packet that passes on its way to a source, from the receiver behind `way_back`, as far
+    /// as the cache can.
     pub fn request(&mut self, now: Time, way_back: &WayBack, payload: &[u8]) -> Answer {
         let Ok(Packet::Request(request)) = wire::parse(payload) else { return Answer::PassOn };
         let answer = self.answer(now, way_back, &request);
@@ -267,20 +274,20 @@ impl PacketCache {
         Answer::Hit { replies, ect: request.ect, rest }
     }
 
-    /// Whether `cookie` has gone to this way back, and no longer ago than a source may have forgotten it.
+    /// Whether `cookie` has gone to this way back, so recently that a source may still accept it.
     fn proves(&self, now: Time, way_back: &WayBack, cookie: &Cookie) -> bool {
         let at = self.cookies.get(&(cookie.0, place(way_back)));
         at.is_some_and(|at| now.since(*at) <= COOKIE_LIFE)
     }
 
-    /// The bytes of a chunk, from chunks of another cut, if one has all of them.
+    /// Returns the bytes of a chunk, put together from chunks of another cut, if one cut has all of them.
     fn recut(&mut self, key: &ChunkKey) -> Option<Vec<u8>> {
         let others = self.cuts & !bit(key.cut);
         let cuts = (1..=ChunksPerBlock::MAX.get()).filter_map(ChunksPerBlock::new);
         cuts.filter(|cut| others & bit(*cut) != 0).find_map(|cut| self.of_cut(key, cut))
     }
 
-    /// The same, from chunks of this cut.
+    /// Returns the bytes of a chunk, put together from chunks of this cut, if all of them are here.
     fn of_cut(&mut self, key: &ChunkKey, cut: ChunksPerBlock) -> Option<Vec<u8>> {
         let content = key.content;
         let (block, start, len) = content.chunk_extent(key.chunk, key.cut)?;
@@ -296,7 +303,8 @@ impl PacketCache {
         Some(bytes)
     }
 
-    /// Appends the packet that `range`, which is of one packet, asks for; false if it is not here.
+    /// Appends the packet that `range`, which is of one packet, asks for. Returns `false` if the cache does
+    /// not have the packet.
     fn emit(&mut self, out: &mut Vec<u8>, request: &Request<'_>, range: Range) -> bool {
         let (content, tag) = (request.content, request.tag);
         match range.kind {
@@ -327,19 +335,20 @@ impl PacketCache {
     }
 }
 
-/// The bit of a cut.
+/// Returns the bit of a cut in `cuts`.
 const fn bit(cut: ChunksPerBlock) -> u64 {
     1 << (cut.get() - 1)
 }
 
-/// How many chaining values the packet has that begins at `first`; 0 if there is none.
+/// Returns how many chaining values the packet that begins at `first` has; 0 if there is no such packet.
 fn hash_count(content: &ContentId, level: u8, first: u64) -> usize {
     let end = if level < tree::levels(content) { tree::cvs(content, level) } else { 0 };
     usize::try_from(end.saturating_sub(first)).unwrap_or(usize::MAX).min(PACKET_CVS)
 }
 
-/// Adds the packets that a range asks for, each as a range. False if it asks for what does not exist, or all
-/// for more than one request is answered with: the source may say so.
+/// Adds the packets that a range asks for, each as a range. Returns `false` if the range asks for packets
+/// that do not exist, or all ranges together for more than one request is answered with: the source may say
+/// so.
 fn expand(content: &ContentId, range: Range, to: &mut Vec<Range>, bytes: &mut usize) -> bool {
     let end = range.first.saturating_add(u64::from(range.count));
     let mut push = |first: u64, count: u16, len: usize| {
@@ -365,8 +374,8 @@ fn expand(content: &ContentId, range: Range, to: &mut Vec<Range>, bytes: &mut us
     }
 }
 
-/// Adds a packet to what goes on, to the last range if it follows it: then the source divides that into the
-/// same packets.
+/// Adds a packet to the ranges that go on. It joins the last range if it follows that range and the source
+/// will divide the longer one into the same packets.
 fn add(rest: &mut Vec<Range>, packet: Range) {
     let last = rest.last_mut().filter(|last| {
         let divides = match last.kind {

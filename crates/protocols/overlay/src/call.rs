@@ -1,7 +1,7 @@
 //! A message that is sent again, over one way after the other, until it is answered.
 //!
-//! A host knows the lines of its domain, and not which of them are down. So a call tries several ways: those
-//! that begin or end differently first.
+//! A host knows the lines of its domain, but not which of them are down. So a call tries several ways: first
+//! those that begin or end differently.
 
 use anabranch_algo::{Span, Time};
 use anabranch_topology::graph::NodeId;
@@ -11,11 +11,11 @@ use crate::domain::{Domain, Service, Way};
 use crate::frame;
 use crate::message::Message;
 
-/// How long the first answer is waited for; then half as long again each time.
+/// The wait for the first answer. Each later wait is half as long again.
 const FIRST_WAIT: Span = Span::from_millis(150);
 /// The longest wait for an answer.
 const LONGEST_WAIT: Span = Span::from_secs(2);
-/// Ways that a call tries.
+/// The most ways that a call tries.
 const WAYS_MAX: usize = 8;
 
 /// The ways from a node to a service.
@@ -25,7 +25,7 @@ pub struct Reach {
     port: u16,
 }
 
-/// A frame, and the way that it takes: its first link says over which line it leaves.
+/// A frame, and the way that it takes. The first link of the way gives the line by which the frame leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sent {
     /// The way.
@@ -35,12 +35,12 @@ pub struct Sent {
 }
 
 impl Reach {
-    /// Of a service, from a node; empty if nothing leads there.
+    /// Finds the ways from a node to a service; none if no way leads there.
     #[must_use]
     pub fn new(domain: &Domain, from: NodeId, service: Service) -> Self {
         let plan = |policy| domain.plan(from, &[service.node], WAYS_MAX, policy, |_| true);
         let mut ways: Vec<Way> = Vec::new();
-        // Disjoint ones first: what breaks one leaves the other.
+        // Disjoint ways come first: a line that breaks one leaves the others.
         for found in plan(Policy::LinkDisjoint).into_iter().chain(plan(Policy::Shortest)) {
             if !ways.iter().any(|way| way.links == found.way.links) {
                 ways.push(found.way);
@@ -50,13 +50,13 @@ impl Reach {
         Self { ways, port: service.port }
     }
 
-    /// Whether no way leads there.
+    /// Whether no way leads to the service.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ways.is_empty()
     }
 
-    /// A message that goes over the way of this number, and is answered to this port.
+    /// Returns a message that goes over the way `number`, and whose answer goes to `port`.
     pub(crate) fn send(&self, number: usize, message: &[u8], port: u16) -> Option<Sent> {
         let way = self.ways.get(number % self.ways.len().max(1))?.clone();
         let header =
@@ -65,7 +65,7 @@ impl Reach {
     }
 }
 
-/// The number of a call: one that only the holder of the secret can know before it is sent.
+/// Returns the number of a call, which only the holder of the secret can know before it is sent.
 #[must_use]
 pub(crate) fn draw(secret: &[u8; 32], number: u64) -> u64 {
     let hash = blake3::keyed_hash(secret, &number.to_be_bytes());
@@ -75,10 +75,10 @@ pub(crate) fn draw(secret: &[u8; 32], number: u64) -> u64 {
 /// A call that waits for its answer.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its number, which the answer has too.
+    /// The number of the call, which its answer has, too.
     pub id: u64,
     message: Vec<u8>,
-    /// Where the answer is to go.
+    /// The UDP port to which the answer goes.
     port: u16,
     tries: u32,
     due: Time,
@@ -86,30 +86,30 @@ pub struct Call {
 }
 
 impl Call {
-    /// Of a message; it is sent at once.
+    /// Creates the call of a message; it is sent at once.
     #[must_use]
     pub fn new(message: &Message, port: u16, now: Time) -> Self {
         Self { id: message.call, message: message.to_bytes(), port, tries: 0, due: now, wait: FIRST_WAIT }
     }
 
-    /// How often it was sent.
+    /// Returns how often the call was sent.
     #[must_use]
     pub const fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// When it is to be sent again.
+    /// Returns when the call is to be sent again.
     #[must_use]
     pub const fn due(&self) -> Time {
         self.due
     }
 
-    /// It was answered; it begins anew at this time.
+    /// Records an answer: the call begins anew at this time.
     pub(crate) fn restart(&mut self, at: Time) {
         (self.tries, self.due, self.wait) = (0, at, FIRST_WAIT);
     }
 
-    /// What is to be sent now, if it is time.
+    /// Returns the frame to send now, if one is due.
     pub fn poll(&mut self, now: Time, reach: &Reach) -> Option<Sent> {
         if now < self.due {
             return None;
@@ -117,7 +117,7 @@ impl Call {
         let sent = reach.send(self.tries as usize, &self.message, self.port);
         self.tries += 1;
         self.due = now + self.wait;
-        // All ways are tried quickly once; then it is rather the service that does not answer.
+        // All ways are tried quickly once. After that it is more likely that the service does not answer.
         if self.tries as usize >= reach.ways.len().min(4) {
             self.wait = (self.wait + Span::from_nanos(self.wait.as_nanos() / 2)).min(LONGEST_WAIT);
         }

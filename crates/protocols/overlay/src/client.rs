@@ -1,7 +1,8 @@
-//! What members say that use the network: a [`Subscription`] finds who publishes a name and which paths lead
-//! there, and hears of changes; a [`Registration`] publishes, and does so again before the lease ends.
+//! The machines of members that use the network. A [`Subscription`] finds the hosts that publish a name and
+//! the paths to them, and learns of changes. A [`Registration`] publishes, and publishes again before the
+//! lease ends.
 //!
-//! Both are told the payloads of the frames that come to their port.
+//! The input of both is the payload of each frame that arrives at their port.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,40 +16,41 @@ use crate::domain::{Domain, PathChoice};
 use crate::message::{Body, Message, PathsRequest, Route, Routes, TARGETS_MAX, Wanted};
 use crate::publication::{Publication, ScopeKey};
 
-/// For how long a receiver asks to be told of changes, and when it asks again at the latest.
+/// How long a receiver asks for changes of its paths, in seconds, and when it asks again at the latest.
 const WATCH_LEASE_S: u16 = 30;
 const WATCH_AGAIN: Span = Span::from_secs(10);
-/// It asks so many times in an epoch of keyed identifiers: those of the last one are good for an epoch more.
+/// How often a receiver asks for paths in an epoch of keyed identifiers. The identifiers of an epoch are
+/// valid for one more.
 const WATCHES_AN_EPOCH: u64 = 4;
-/// For how long publications are good, and when they are published again.
+/// How long publications are valid, in seconds, and when they are published again.
 const LEASE_S: u32 = 60;
 const PUBLISH_AGAIN: Span = Span::from_secs(20);
-/// A service that has not answered so many messages counts as silent.
+/// A service is silent when it has left this many messages without an answer.
 const SILENT_AFTER: u32 = 6;
 /// How often a withdrawal is sent.
 const WITHDRAWALS_MAX: u32 = 4;
 
-/// One of the services of a domain.
+/// A service of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
-    /// Where names are looked up.
+    /// The rendezvous, which looks names up.
     Rendezvous,
-    /// Who knows the paths.
+    /// The topology manager, which knows the paths.
     Topology,
 }
 
-/// A member: a node of a domain, and what its calls need.
+/// A member: a node of a domain, and the data that its calls need.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// The domain.
     pub domain: Arc<Domain>,
-    /// Its node.
+    /// The member's node.
     pub node: NodeId,
-    /// The UDP port at which it is told answers.
+    /// The UDP port at which the member receives answers.
     pub port: u16,
-    /// What the numbers of its calls are drawn from.
+    /// The secret from which the numbers of its calls are drawn.
     pub secret: [u8; 32],
-    /// How long after 1970 the member's time was zero.
+    /// The time since 1970 at which the member's time was zero.
     pub zero_since_1970: Span,
 }
 
@@ -62,42 +64,42 @@ impl Member {
     }
 }
 
-/// What was found under a name.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The newest content.
     pub content: ContentId,
-    /// Whether it is the manifest of a directory.
+    /// Whether the content is the manifest of a directory.
     pub collection: bool,
-    /// Its name's last part: what a file of it is called.
+    /// The last part of the name, which is the name of a file with the content.
     pub file_name: String,
-    /// Who has it, and at which UDP port, at most [`TARGETS_MAX`].
+    /// The hosts that have the content, with their UDP ports, at most [`TARGETS_MAX`].
     pub hosts: Vec<(NodeId, u16)>,
-    /// Hosts that offer other bytes under the same name: an older content.
+    /// How many hosts offer an older content under the name.
     pub outdated: usize,
 }
 
-/// What a subscription reports.
+/// An event of a subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Somebody publishes it.
+    /// Hosts publish the content.
     Found(Found),
-    /// Nobody publishes it.
+    /// No host publishes the content.
     Unknown,
-    /// A service refuses, as [`crate::message::refusal`] says.
+    /// A service refuses, with this [`refusal`](crate::message::refusal) code.
     Refused(u8),
-    /// The paths to the hosts that were found, and whenever they have changed.
+    /// The paths to the hosts that were found, reported at first and whenever they change.
     Routes(Routes),
-    /// A service does not answer; it is asked on.
+    /// A service does not answer; it is asked again.
     Silent(ServiceKind),
-    /// That service answers again.
+    /// The service that was silent answers again.
     Answers(ServiceKind),
 }
 
 #[derive(Debug)]
 enum Stage {
     LookingUp(Call),
-    /// Paths are asked for, or they are known and will be asked for again.
+    /// Paths are asked for, or are known and will be asked for again.
     Watching {
         call: Call,
         asked: bool,
@@ -105,7 +107,7 @@ enum Stage {
     Ended,
 }
 
-/// A receiver's machine; see the [module](self).
+/// The machine of a receiver; see the [module](self).
 #[derive(Debug)]
 pub struct Subscription {
     member: Member,
@@ -116,19 +118,20 @@ pub struct Subscription {
     stage: Stage,
     routes: Option<Routes>,
     silent: Option<ServiceKind>,
-    /// Acknowledgements sent.
+    /// The number of acknowledgements sent.
     acks: usize,
     out: VecDeque<Sent>,
     events: VecDeque<Event>,
 }
 
 impl Subscription {
-    /// Tells it the time anew: the member's clock may have stood still, or that of the system been set.
+    /// Sets the time since 1970 anew: the member's clock may have stood still, or the system's may have been
+    /// set.
     pub const fn set_zero_since_1970(&mut self, zero_since_1970: Span) {
         self.member.zero_since_1970 = zero_since_1970;
     }
 
-    /// To a name or a content, over such paths to each host.
+    /// Creates a subscription to a name or a content, with paths to each host as `paths` says.
     #[must_use]
     pub fn new(member: Member, wanted: Wanted, paths: PathChoice, now: Time) -> Self {
         let reach = |service| Reach::new(&member.domain, member.node, service);
@@ -148,7 +151,7 @@ impl Subscription {
         }
     }
 
-    /// Whether the domain's file knows a way to both services.
+    /// Whether the domain's file has a way to both services.
     #[must_use]
     pub fn can_reach_services(&self) -> bool {
         !self.rendezvous.is_empty() && !self.topology.is_empty()
@@ -205,7 +208,7 @@ impl Subscription {
     fn routed(&mut self, now: Time, call: u64, routes: Routes) {
         let Stage::Watching { call: paths, asked } = &mut self.stage else { return };
         let is_answer = std::mem::take(asked);
-        // What a slow way brings late is older than what is known.
+        // Routes that a slow way brings late are older than the known ones.
         if !is_answer && self.routes.as_ref().is_some_and(|known| known.revision > routes.revision) {
             return;
         }
@@ -213,12 +216,12 @@ impl Subscription {
             self.member.domain.epoch.map(|epoch| Span::from_nanos(epoch.as_nanos() / WATCHES_AN_EPOCH));
         paths.restart(now + epoch.map_or(WATCH_AGAIN, |epoch| epoch.min(WATCH_AGAIN)));
         if !is_answer {
-            // The way that was the best may be the one that has just broken.
+            // The way that was the best may have just broken.
             let ack = Message { call, body: Body::RoutesAck { revision: routes.revision } };
             self.out.extend(self.topology.send(self.acks, &ack.to_bytes(), self.member.port));
             self.acks += 1;
         }
-        // Delays change all the time.
+        // Delays change all the time, so they do not count.
         let ways = |routes: &Routes| -> Vec<Route> {
             routes.routes.iter().map(|route| Route { delay: Span::ZERO, ..route.clone() }).collect()
         };
@@ -288,17 +291,18 @@ impl Machine for Subscription {
     }
 }
 
-/// What a registration reports.
+/// An event of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// The rendezvous keeps it now, for the first time or after it was silent; or it has become the newest
-    /// again.
+    /// The rendezvous keeps the publication: for the first time, after it was silent, or because the
+    /// publication has become the newest again.
     Published(String),
-    /// The rendezvous keeps it, and somebody offers a newer content under this name: receivers take that.
+    /// The rendezvous keeps the publication, but another host offers a newer content under the name, which
+    /// receivers take.
     Outdated(String),
-    /// It refuses, as [`crate::message::refusal`] says.
+    /// The rendezvous refuses the publication, with this [`refusal`](crate::message::refusal) code.
     Refused(String, u8),
-    /// It does not answer; it is asked on.
+    /// The rendezvous does not answer; it is asked again.
     Silent,
 }
 
@@ -306,7 +310,7 @@ pub enum Registered {
 struct Entry {
     publication: Publication,
     call: Call,
-    /// Whether an answer is waited for.
+    /// Whether the entry waits for an answer.
     asked: bool,
     published: bool,
     outdated: bool,
@@ -320,7 +324,7 @@ impl Entry {
     }
 }
 
-/// A publisher's machine; see the [module](self).
+/// The machine of a publisher; see the [module](self).
 #[derive(Debug)]
 pub struct Registration {
     member: Member,
@@ -334,12 +338,13 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// As [`Subscription::set_zero_since_1970`].
+    /// Sets the time since 1970 anew, as [`Subscription::set_zero_since_1970`] does.
     pub const fn set_zero_since_1970(&mut self, zero_since_1970: Span) {
         self.member.zero_since_1970 = zero_since_1970;
     }
 
-    /// Publishes these, with the key of their scope. Times, lease and node of the publications are set here.
+    /// Publishes these publications, signed with the key of their scope. Their times, lease and node are set
+    /// here.
     #[must_use]
     pub fn new(member: Member, key: Arc<ScopeKey>, publications: Vec<Publication>, now: Time) -> Self {
         let rendezvous = Reach::new(&member.domain, member.node, member.domain.rendezvous);
@@ -369,10 +374,10 @@ impl Registration {
         (publication, Call::new(&message, self.member.port, now))
     }
 
-    /// Withdraws all of them; it is over when [`is_over`](Self::is_over) says so.
+    /// Withdraws all publications; [`is_over`](Self::is_over) says when that is done.
     pub fn withdraw(&mut self, now: Time) {
         self.withdrawn = true;
-        // Also those whose answer has not come: the rendezvous may have taken them.
+        // Publications without an answer are withdrawn, too: the rendezvous may have accepted them.
         let publications: Vec<Publication> = self.entries.drain(..).map(|entry| entry.publication).collect();
         for publication in publications {
             let (publication, call) = self.sign(publication, 0, now);
@@ -380,7 +385,7 @@ impl Registration {
         }
     }
 
-    /// Whether all has been withdrawn, or has been tried often enough.
+    /// Whether each withdrawal was answered, or was sent often enough.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let is_over = |entry: &Entry| !entry.asked || entry.call.tries() >= WITHDRAWALS_MAX;

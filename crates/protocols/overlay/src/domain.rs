@@ -1,4 +1,4 @@
-//! A domain: what every member of a network knows of it, and what follows from that.
+//! A domain: the data that every member of a network has, and the conclusions from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,15 +16,15 @@ use crate::publication::{PublicKey, Scope};
 
 pub use crate::class::{Class, ClassId, Classes, PathChoice, UnknownClass};
 
-/// Paths that are chosen among, at most, for one receiver.
+/// The most paths for one receiver.
 pub const PATHS_MAX: usize = 12;
 
-/// Where a service is.
+/// The place of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its host.
+    /// The host of the service.
     pub node: NodeId,
-    /// Its UDP port there.
+    /// The UDP port of the service on the host.
     pub port: u16,
 }
 
@@ -32,51 +32,51 @@ pub struct Service {
 /// file, so nodes and links have the same numbers everywhere.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// What it is called.
+    /// The name of the domain.
     pub name: String,
-    /// Its nodes and links. Each link has another direction.
+    /// The nodes and links. Each link has a reverse.
     pub graph: Graph,
-    /// For how long keyed forwarding identifiers of one epoch are made ([`seal`](crate::seal)); `None` if
-    /// those of the domain are open.
+    /// The time for which keyed forwarding identifiers of one epoch are made ([`seal`](crate::seal)); `None`
+    /// if the identifiers of the domain are open.
     pub epoch: Option<Span>,
     /// The UDP port of all forwarders.
     pub forwarder_port: u16,
-    /// Where names are looked up.
+    /// The rendezvous, which looks names up.
     pub rendezvous: Service,
-    /// Who knows the paths.
+    /// The topology manager, which knows the paths.
     pub topology: Service,
-    /// Which of them receivers ask for that have no class.
+    /// The paths that receivers without a class ask for.
     pub paths: PathChoice,
     /// The classes of transfers.
     pub classes: Classes,
     pub(crate) scopes: BTreeMap<Scope, PublicKey>,
     pub(crate) forwarders: BTreeSet<NodeId>,
-    /// Of each link the address of the end where it begins.
+    /// The address of each link's end where the link begins.
     pub(crate) ends: Vec<IpAddr>,
-    /// Of each line its rate limit.
+    /// The rate limit of each line.
     pub(crate) limits: Vec<Option<Rate>>,
     pub(crate) tags: Tags,
-    /// Of each node its forwarding rule.
+    /// The forwarding rule of each node.
     pub(crate) rules: Vec<Forwarder>,
 }
 
-/// One way from a node to another, and back over the same lines.
+/// A way from one node to another, and back over the same lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
-    /// The links there.
+    /// The links of the way there.
     pub links: Vec<LinkId>,
-    /// What packets there carry.
+    /// The header of packets there.
     pub there: Header,
-    /// What packets back carry.
+    /// The header of packets back.
     pub back: Header,
 }
 
 /// A way to one of several targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedWay {
-    /// Which of the targets.
+    /// The position of the target.
     pub target: usize,
-    /// Ways of the same number share a link, or are joined by ways that do.
+    /// The group: ways of the same group share a link, or are joined by ways that do.
     pub group: u32,
     /// The way.
     pub way: Way,
@@ -89,16 +89,17 @@ impl Domain {
         self.epoch.is_some()
     }
 
-    /// The epoch of keyed identifiers at a time since 1970; 0 in a domain that has none.
+    /// Returns the epoch of keyed identifiers at a time since 1970; 0 in a domain with open identifiers.
     #[must_use]
     pub fn epoch_at(&self, since_1970: Time) -> u32 {
         let epoch = self.epoch.and_then(|epoch| since_1970.as_nanos().checked_div(epoch.as_nanos()));
         u32::try_from(epoch.unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
-    /// Links of the longest way that a keyed identifier is made for: twice as many as the longest of the
-    /// shortest ways between two hosts has, which leaves room for detours, and no more than visit each
-    /// forwarder once. The fewer bits an identifier may have, the harder it is to guess.
+    /// Returns the number of links of the longest way for which a keyed identifier is made. It is twice the
+    /// number on the longest of the shortest ways between two hosts, which leaves room for detours. It is at
+    /// most the number on a way that visits each forwarder once. The fewer bits an identifier may have, the
+    /// harder it is to guess.
     #[must_use]
     pub fn keyed_links_max(&self) -> usize {
         let most = self.forwarders.len() + 1;
@@ -113,7 +114,7 @@ impl Domain {
         (2 * longest).min(most)
     }
 
-    /// Links from a host to the host to which the shortest way has the most of them.
+    /// Returns the number of links on the longest of the shortest ways from a host to other hosts.
     fn links_to_farthest_host(&self, host: NodeId) -> usize {
         let mut seen = BTreeSet::from([host]);
         let (mut here, mut links, mut farthest) = (vec![host], 0, 0);
@@ -136,83 +137,84 @@ impl Domain {
         self.forwarders.contains(&node)
     }
 
-    /// All forwarders.
+    /// Returns all forwarders.
     pub fn forwarders(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.forwarders.iter().copied()
     }
 
-    /// The key of a scope.
+    /// Returns the key of a scope, if the domain has the scope.
     #[must_use]
     pub fn scope_key(&self, scope: &Scope) -> Option<&PublicKey> {
         self.scopes.get(scope)
     }
 
-    /// The scopes that there are.
+    /// Returns the scopes of the domain.
     pub fn scopes(&self) -> impl Iterator<Item = &Scope> {
         self.scopes.keys()
     }
 
-    /// Which paths transfers of a class ask for; without one, those that have none.
+    /// Returns the paths that transfers of a class ask for; without a class, the paths of transfers that have
+    /// none.
     ///
     /// # Errors
-    /// There is no class of this name.
+    /// If the domain has no class of this name.
     pub fn path_choice(&self, class: Option<&str>) -> Result<PathChoice, UnknownClass> {
         class.map_or(Ok(self.paths), |name| Ok(self.classes.by_name(&self.name, name)?.paths))
     }
 
-    /// The address of a node on the line by which a link leaves it.
+    /// Returns the address that a node has on the line by which `link` leaves it.
     #[must_use]
     pub fn address_here(&self, link: LinkId) -> IpAddr {
         self.ends[link.index()]
     }
 
-    /// The address of the node where a link ends; its port, if that is a forwarder.
+    /// Returns the address of the node where a link ends, with the node's port if it is a forwarder.
     #[must_use]
     pub fn address_there(&self, link: LinkId) -> (IpAddr, Option<u16>) {
         let there = self.graph.link(link).to;
         (self.ends[self.reverse(link).index()], self.is_forwarder(there).then_some(self.forwarder_port))
     }
 
-    /// The other direction of a link.
+    /// Returns the other direction of a link.
     #[must_use]
     pub fn reverse(&self, link: LinkId) -> LinkId {
         self.graph.link(link).reverse.expect("a domain has lines only")
     }
 
-    /// How much of a link the domain uses at most.
+    /// Returns the rate that the domain may use of a link, if that is limited.
     #[must_use]
     pub fn limit(&self, link: LinkId) -> Option<Rate> {
         self.limits.get(self.line(link) as usize).copied().flatten()
     }
 
-    /// The number of a link's line in the domain's file.
+    /// Returns the number of a link's line in the domain's file.
     #[must_use]
     pub fn line(&self, link: LinkId) -> u32 {
         link.0 / 2
     }
 
-    /// Whether a link is the one of its line that begins at the node which the file names first.
+    /// Whether a link begins at the node of its line that the file names first.
     #[must_use]
     pub fn is_first_of_line(&self, link: LinkId) -> bool {
         link.0.is_multiple_of(2)
     }
 
-    /// The nodes that have one of these addresses.
+    /// Returns the nodes that have one of these addresses.
     #[must_use]
     pub fn nodes_at(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<NodeId> {
         let links = self.graph.link_ids().filter(|link| addresses.contains(&self.address_here(*link)));
         links.map(|link| self.graph.link(link).from).collect()
     }
 
-    /// The forwarding rule of a node.
+    /// Returns the forwarding rule of a node.
     #[must_use]
     pub fn forwarder(&self, node: NodeId) -> &Forwarder {
         &self.rules[node.index()]
     }
 
-    /// At most `k` ways from a node to each of the targets, at most [`PATHS_MAX`] in all, and which of them
-    /// share links. Nothing leads through a host, or over links that are not `usable`. Ways without a common
-    /// link may have the only line of a host in common: there is no other.
+    /// Returns at most `k` ways from a node to each of the targets, at most [`PATHS_MAX`] in all, with the
+    /// groups of those that share links. No way leads through a host, or over links that are not `usable`.
+    /// Ways without a common link may have a host's only line in common, because there is no other.
     ///
     /// # Panics
     /// If a node is not of this domain.
@@ -240,7 +242,7 @@ impl Domain {
                 (target, path)
             }));
         }
-        // The best ones of each target stay if there are too many.
+        // If there are too many, the best ways of each target stay.
         let mut places: Vec<usize> = (0..found.len()).collect();
         let rank =
             |place: usize| found[..place].iter().filter(|(target, _)| *target == found[place].0).count();
@@ -252,7 +254,7 @@ impl Domain {
         let planned = places.iter().zip(groups).filter_map(|(place, group)| {
             let (target, path) = &found[*place];
             let way = self.way(&path.links).ok()?;
-            // What a forwarder would take for a branch leads nowhere.
+            // A way that a forwarder would take for a branch leads nowhere.
             let leads_to = |from, header, to| self.origin(from, header) == Some(to);
             let to = targets[*target];
             (leads_to(from, &way.there, to) && leads_to(to, &way.back, from)).then_some(PlannedWay {
@@ -264,8 +266,8 @@ impl Domain {
         planned.collect()
     }
 
-    /// The links that a path from one node to another may take, the only one of a host `copies` times; and
-    /// which ones of the domain they are.
+    /// Returns the links that a path from one node to another may take, and which links of the domain they
+    /// are. The only link of a host is there `copies` times.
     fn between(
         &self,
         from: NodeId,
@@ -296,33 +298,33 @@ impl Domain {
         (builder.build(), ids)
     }
 
-    /// What packets over these links carry, there and back.
+    /// Returns the way over these links, with the headers of packets there and back.
     ///
     /// # Errors
-    /// If they are too many.
+    /// If the links are too many for an identifier.
     pub fn way(&self, links: &[LinkId]) -> Result<Way, EncodeError> {
         let back: Vec<LinkId> = links.iter().rev().map(|link| self.reverse(*link)).collect();
         let header = |links: &[LinkId]| Ok(self.tags.encode(&self.graph, links)?.header(links));
         Ok(Way { there: header(links)?, back: header(&back)?, links: links.to_vec() })
     }
 
-    /// The node that a packet with this header reaches from a node, if it reaches one and no other. A
-    /// forwarder lets a request pass only if its way back leads over the line by which it came; so this is
-    /// who sent a request whose way back is `header`.
+    /// Returns the node that a packet with this header reaches from a node, if it reaches exactly one. A
+    /// forwarder lets a request pass only if its way back leads over the line by which it came. So this is
+    /// the sender of a request whose way back is `header`.
     #[must_use]
     pub fn origin(&self, at: NodeId, header: &Header) -> Option<NodeId> {
         self.trace(at, header)?.pop()
     }
 
-    /// The nodes that a packet with this header visits from a node on, without that one; `None` if it visits
-    /// none, is sent to several at once, or comes to its hop limit.
+    /// Returns the nodes that a packet with this header visits from a node on, without that node; `None` if
+    /// the packet visits no node, is sent to several at once, or reaches its hop limit.
     #[must_use]
     pub fn trace(&self, at: NodeId, header: &Header) -> Option<Vec<NodeId>> {
         let crossed = self.trace_links(at, header)?;
         Some(crossed.into_iter().map(|link| self.graph.link(link).to).collect())
     }
 
-    /// The links that it crosses; `None` as for [`trace`](Self::trace).
+    /// Returns the links that a packet with this header crosses; `None` as for [`trace`](Self::trace).
     #[must_use]
     pub fn trace_links(&self, at: NodeId, header: &Header) -> Option<Vec<LinkId>> {
         self.trace_from(at, None, header)
@@ -344,7 +346,7 @@ impl Domain {
     ) -> Option<Vec<LinkId>> {
         let (mut header, mut out) = (*header, Vec::new());
         let mut crossed = Vec::new();
-        // The hop limit ends it.
+        // The hop limit ends this loop.
         while let Ok(next) = self.forwarder(at).forward(&header, ingress, &mut out) {
             match out[..] {
                 [] => return (!crossed.is_empty()).then_some(crossed),
@@ -359,8 +361,8 @@ impl Domain {
         None
     }
 
-    /// Of each link of a path its place among those by which one can leave the node where it begins; `None`
-    /// if they are no path.
+    /// Returns the position of each link of a path among the links that leave the node where it begins;
+    /// `None` if a position does not fit into a byte.
     #[must_use]
     pub fn places_of(&self, links: &[LinkId]) -> Option<Vec<u8>> {
         let place = |link: &LinkId| {
@@ -370,7 +372,7 @@ impl Domain {
         links.iter().map(place).collect()
     }
 
-    /// The links of such places, from a node on; `None` if there is none of a place.
+    /// Returns the links at these positions, from a node on; `None` if there is no link at a position.
     #[must_use]
     pub fn links_at(&self, mut from: NodeId, places: &[u8]) -> Option<Vec<LinkId>> {
         let link = |place: &u8| {
@@ -381,7 +383,8 @@ impl Domain {
         places.iter().map(link).collect()
     }
 
-    /// Where a host hands over what it sends over a way, and the address that it has there.
+    /// Returns the host's address on the line of a way, and the address to which it sends packets for that
+    /// way.
     #[must_use]
     pub fn first_hop(&self, links: &[LinkId]) -> Option<(IpAddr, SocketAddr)> {
         let first = *links.first()?;
@@ -394,7 +397,8 @@ impl Domain {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two ways between the hosts a and b, r1–r2 and r3; services behind r3.
+    /// Two ways between the hosts a and b, one over r1 and r2, one over r1 and r3; the services are behind
+    /// r3.
     pub(crate) const SQUARE: &str = r#"
         name = "square"
         forwarders = ["r1", "r2", "r3"]

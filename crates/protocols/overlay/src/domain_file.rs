@@ -1,4 +1,4 @@
-//! The file of a domain, in TOML.
+//! Reads the file of a domain, in TOML.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,30 +15,30 @@ use crate::dscp::{Dscp, NoDscp};
 use crate::message::LINKS_MAX;
 use crate::publication::{PublicKey, Scope};
 
-/// Bytes of a domain's file.
+/// The most bytes of a domain's file.
 const FILE_BYTES_MAX: usize = 16 << 20;
-/// Lines of a domain.
+/// The most lines of a domain.
 const LINES_MAX: usize = 1 << 14;
-/// Classes of a domain.
+/// The most classes of a domain.
 pub const CLASSES_MAX: usize = 16;
-/// The UDP ports of forwarders, rendezvous and topology manager, unless the file has others.
+/// The UDP ports of forwarders, rendezvous and topology manager, if the file has no others.
 const PORTS: [u16; 3] = [7_700, 7_701, 7_702];
-/// The longest delay of a line, milliseconds.
+/// The longest delay of a line, in milliseconds.
 const DELAY_MAX_MS: f64 = 60_000.0;
-/// The lowest and the highest rate of a line, Mbit/s.
+/// The lowest and the highest rate of a line, in Mbit/s.
 const RATE_MBIT: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
 
-/// Seconds of an epoch of keyed identifiers: the least and the most, and unless the file says it.
+/// The length of an epoch of keyed identifiers, in seconds: the least and the most, and the default.
 const EPOCH_S: std::ops::RangeInclusive<u64> = 8..=86_400;
 const EPOCH_USUAL_S: u64 = 600;
 
 /// Why a text is not the file of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
-    /// It is not TOML, or has other keys.
+    /// The text is not TOML, or has unknown keys.
     #[error("{0}")]
     Syntax(String),
-    /// What it says makes no sense.
+    /// The values of the text make no sense.
     #[error("{0}")]
     Meaning(String),
 }
@@ -66,14 +66,14 @@ struct File {
     line: Vec<LineTable>,
 }
 
-/// Who can make forwarding identifiers.
+/// Which members can make forwarding identifiers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Identifiers {
-    /// Whoever has the file.
+    /// All members, since all have the file.
     #[default]
     Open,
-    /// The services, which have a key.
+    /// Only the services, which have a key.
     Keyed,
 }
 
@@ -98,11 +98,11 @@ struct TopologyTable {
 struct ClassTable {
     policy: Option<PolicyName>,
     paths: Option<u8>,
-    /// A name or a number.
+    /// The code point, as a name or a number.
     dscp: Option<toml::Value>,
 }
 
-/// How paths are chosen, as it is written.
+/// The way in which paths are chosen, as the file writes it.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum PolicyName {
@@ -132,7 +132,7 @@ struct LineTable {
     limit_mbit: Option<f64>,
 }
 
-/// What the lines of a file make.
+/// The graph and the lines of a file.
 struct Lines {
     builder: Builder,
     nodes: BTreeMap<String, NodeId>,
@@ -186,7 +186,7 @@ impl Lines {
 }
 
 impl LineTable {
-    /// Checks what it says by itself. Returns the addresses of its ends.
+    /// Checks the values of the line by themselves. Returns the addresses of its ends.
     fn check(&self, number: usize, forwarders: &[String]) -> Result<[IpAddr; 2], DomainError> {
         let [a, b] = &self.between;
         let here = format!("line {a} – {b}");
@@ -215,7 +215,7 @@ impl LineTable {
 /// Reads the text of a domain's file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the text is not the file of a domain; the error says why.
 pub fn read(text: &str) -> Result<Domain, DomainError> {
     if text.len() > FILE_BYTES_MAX {
         return wrong(format!("it is longer than {FILE_BYTES_MAX} bytes"));
@@ -283,7 +283,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     })
 }
 
-/// The keys of the scopes.
+/// Reads the keys of the scopes.
 fn scopes(tables: &BTreeMap<String, String>) -> Result<BTreeMap<Scope, PublicKey>, DomainError> {
     let mut scopes = BTreeMap::new();
     for (scope, key) in tables {
@@ -294,7 +294,7 @@ fn scopes(tables: &BTreeMap<String, String>) -> Result<BTreeMap<Scope, PublicKey
     Ok(scopes)
 }
 
-/// How long an epoch of keyed identifiers is, if they are keyed.
+/// Returns the length of an epoch if identifiers are keyed.
 fn epoch(identifiers: Identifiers, epoch_s: Option<u64>) -> Result<Option<Span>, DomainError> {
     Ok(match (identifiers, epoch_s) {
         (Identifiers::Open, None) => None,
@@ -306,7 +306,7 @@ fn epoch(identifiers: Identifiers, epoch_s: Option<u64>) -> Result<Option<Span>,
     })
 }
 
-/// As a table says, or else as `usual`.
+/// Returns the choice of paths that a table makes; its missing values are those of `usual`.
 fn path_choice(
     what: &str,
     policy: Option<PolicyName>,
@@ -321,7 +321,7 @@ fn path_choice(
     Ok(PathChoice { policy, per_host, ..usual })
 }
 
-/// The classes, in the order of their names; what they do not say is as `usual`.
+/// Returns the classes, in the order of their names. Their missing values are those of `usual`.
 fn classes(tables: BTreeMap<String, ClassTable>, usual: PathChoice) -> Result<Vec<Class>, DomainError> {
     if tables.len() > CLASSES_MAX {
         return wrong(format!("{} classes, expected at most {CLASSES_MAX}", tables.len()));
@@ -354,7 +354,7 @@ fn bytes_a_second(mbit: f64) -> u64 {
     (mbit * 125_000.0) as u64
 }
 
-/// One line of what is wrong, and where.
+/// Returns a syntax error as one line that says what is wrong, and where.
 fn syntax(text: &str, error: &toml::de::Error) -> DomainError {
     let what = error.message().trim().replace('\n', ", ");
     let before = error.span().and_then(|span| text.get(..span.start));
@@ -364,16 +364,18 @@ fn syntax(text: &str, error: &toml::de::Error) -> DomainError {
     })
 }
 
-/// Names of domains and nodes become names of namespaces, sockets and metrics.
+/// Whether a text may be the name of a domain or a node, which becomes the name of namespaces, sockets and
+/// metrics.
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=40).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Whether a host has an address for itself, by which others reach it whatever their interfaces are called.
+/// Checks that an address belongs to one host, and that other hosts reach it however their interfaces are
+/// called.
 ///
 /// # Errors
-/// What it is instead.
+/// The text says what the address is instead.
 fn check_address(address: IpAddr) -> Result<(), &'static str> {
     match address {
         IpAddr::V4(ip) if ip.is_broadcast() => Err("is that of all hosts, expected that of one"),
@@ -385,8 +387,8 @@ fn check_address(address: IpAddr) -> Result<(), &'static str> {
     }
 }
 
-/// Those of the ends of a line whose addresses the file does not say: 10.91.0.1 and 10.91.0.2, then
-/// 10.91.0.5 and 10.91.0.6, …
+/// Returns the addresses of a line's ends that the file does not give: 10.91.0.1 and 10.91.0.2 for the first
+/// line, then 10.91.0.5 and 10.91.0.6, …
 fn own_addresses(line: usize) -> [IpAddr; 2] {
     let address = |end: u32| Ipv4Addr::from_bits(0x0a5b_0000 + 4 * line as u32 + end).into();
     [address(1), address(2)]

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Those that have names: class selectors (RFC 2474), assured and expedited forwarding (RFC 2597, RFC 3246),
-/// voice that was admitted (RFC 5865), lower effort (RFC 8622).
+/// The code points that have names: class selectors (RFC 2474), assured and expedited forwarding (RFC 2597,
+/// RFC 3246), admitted voice (RFC 5865), lower effort (RFC 8622).
 const NAMES: [(&str, u8); 23] = [
     ("le", 1),
     ("cs0", 0),
@@ -36,24 +36,24 @@ const NAMES: [(&str, u8); 23] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dscp(u8);
 
-/// A text is no code point.
+/// The error of a text that is no code point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 0 to 63, or le, cs0 to cs7, af11 to af43, ef or va")]
 pub struct NoDscp;
 
 impl Dscp {
-    /// Of packets that are not marked.
+    /// The code point of packets that are not marked.
     pub const NONE: Self = Self(0);
-    /// The highest.
+    /// The highest number of a code point.
     pub const MAX: u8 = 63;
 
-    /// Of this number; `None` above [`MAX`](Self::MAX).
+    /// Returns the code point of this number; `None` above [`MAX`](Self::MAX).
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if number <= Self::MAX { Some(Self(number)) } else { None }
     }
 
-    /// Its number, 0 to 63.
+    /// Returns the number, 0 to 63.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
@@ -78,18 +78,18 @@ impl fmt::Display for Dscp {
     }
 }
 
-/// A set of them.
+/// A set of code points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DscpSet(u64);
 
 impl DscpSet {
-    /// Whether one is in it; that of packets without a mark always is.
+    /// Whether the set has this code point. It always has the one of packets without a mark.
     #[must_use]
     pub const fn has(self, dscp: Dscp) -> bool {
         (self.0 | 1) >> dscp.0 & 1 == 1
     }
 
-    /// One if it is in it, else that of packets without a mark.
+    /// Returns `dscp` if it is in the set, and otherwise the code point of packets without a mark.
     #[must_use]
     pub const fn only(self, dscp: Dscp) -> Dscp {
         if self.has(dscp) { dscp } else { Dscp::NONE }

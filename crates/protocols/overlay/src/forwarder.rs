@@ -1,5 +1,5 @@
-//! A forwarder: sends frames on by the links in their forwarding identifiers, and keeps nothing of any flow.
-//! Beside that it says hello to its neighbours, and tells the topology manager who answers.
+//! A forwarder sends frames on by the links in their forwarding identifiers, and has no state of any flow.
+//! Besides, it sends hellos to its neighbours, and tells the topology manager which of them answer.
 
 mod counters;
 mod line;
@@ -33,51 +33,51 @@ use rule::Rule;
 pub use counters::{Counters, DropReason};
 pub use line::{HOST_PORT_MIN, Hop};
 
-/// Links are reported so often even if nothing has changed: a topology manager that was started anew learns
+/// How often links are reported even if nothing has changed: a topology manager that was started anew learns
 /// of them, and delays change.
 const REPORT_EVERY: Span = Span::from_secs(5);
 
-/// How a line does, to show.
+/// The state of a line, for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineStatus {
     /// The node at the other end.
     pub there: NodeId,
-    /// Whether that is a forwarder that answers hellos; hosts are not asked.
+    /// Whether the other end, a forwarder, answers hellos; `None` for a host, which gets no hellos.
     pub up: Option<bool>,
     /// The measured delay in one direction.
     pub delay: Option<Span>,
-    /// Frames and bytes sent over it.
+    /// Frames and bytes sent over the line.
     pub sent: (u64, u64),
 }
 
-/// Where a train goes on to.
+/// The next hop of a train, and how much of the train goes there.
 #[derive(Clone, Copy)]
 struct Onward {
     hop: Hop,
     hop_limit: u8,
-    /// So much of it: the rest is above a rate limit.
+    /// The bytes that go on; the rest of the train exceeds a rate limit.
     bytes: usize,
 }
 
-/// What is left of a request for the source.
+/// The part of a request that is left for the source.
 enum Asked {
-    /// There is no cache, or it has nothing of it: the frame goes on as it is.
+    /// There is no cache, or it has none of the packets: the frame goes on as it is.
     Nothing,
     /// This frame goes on instead.
     Rest(Vec<u8>),
-    /// All was answered.
+    /// The cache has answered everything.
     All,
 }
 
-/// How many bytes of these frames have the header of the first of them, so that all go the same way, whatever
-/// they carry.
+/// Returns the bytes of the frames, from the first on, that have the header of the first one. All these take
+/// the same way, whatever they carry.
 fn train_bytes(frames: &[u8], stride: usize) -> usize {
     match frames.first_chunk::<HEADER_BYTES>() {
         Some(header) if frame::is_carried_only(header) => {
             let same = frames.chunks(stride).take_while(|frame| frame.first_chunk() == Some(header));
             same.map(<[u8]>::len).sum()
         }
-        // Those with a way back are not looked at together.
+        // Frames with a way back are handled one by one.
         _ => stride.min(frames.len()),
     }
 }
@@ -93,7 +93,7 @@ pub struct Forwarder {
     node: NodeId,
     domain: Arc<Domain>,
     rule: Rule,
-    /// More links than that no way has.
+    /// The highest hop limit that a frame may have: the links of the longest way, and some to spare.
     hops_max: u8,
     lines: Vec<Line>,
     counters: Counters,
@@ -101,11 +101,11 @@ pub struct Forwarder {
     reports: Reports,
     cache: Option<PacketCache>,
     out: VecDeque<Step>,
-    /// When hellos and reports are looked at next.
+    /// When hellos and reports are due next.
     due: Time,
 }
 
-/// What the topology manager is told of the lines.
+/// The reports to the topology manager about the lines.
 #[derive(Debug)]
 struct Reports {
     reach: Reach,
@@ -115,7 +115,7 @@ struct Reports {
     sequence: u64,
     /// The report that is not acknowledged yet.
     call: Option<Call>,
-    /// When the next one is made.
+    /// When the next report is made.
     due: Time,
 }
 
@@ -124,24 +124,26 @@ struct Reports {
 pub struct Frames<'a> {
     /// The end that sent them.
     pub from: SocketAddr,
-    /// All of them. What is to be sent on is changed here.
+    /// All frames, one after the other. The machine changes the frames to be sent on in place.
     pub bytes: &'a mut [u8],
-    /// Bytes of each, of which only the last may have fewer.
+    /// The bytes of a frame; only the last frame may have fewer.
     pub stride: usize,
 }
 
-/// What a forwarder wants sent.
+/// A frame or frames that a forwarder wants to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// These bytes of the [`Frames`] that came last, one frame after the other: each has its new hop limit.
+    /// Send these bytes of the [`Frames`] that came last, one frame after the other: each has its new hop
+    /// limit.
     Forward(Hop, Range<usize>),
-    /// One of the forwarder's own.
+    /// Send a frame of the forwarder itself.
     Send(Hop, Vec<u8>),
 }
 
 impl Forwarder {
-    /// At a node; `started_ms`: now, in milliseconds since 1970, so that it is told from an earlier run;
-    /// `secret`: so that nobody else can say that its reports have come.
+    /// Creates a forwarder at a node. `started_ms` is the present time, in milliseconds since 1970, which
+    /// distinguishes this run from earlier ones. `secret` ensures that only the topology manager can confirm
+    /// the reports.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, node: NodeId, started_ms: u64, secret: [u8; 32], now: Time) -> Self {
         let line = |link: &LinkId| {
@@ -184,44 +186,45 @@ impl Forwarder {
         }
     }
 
-    /// The same with a packet cache, which answers what it can.
+    /// Gives the forwarder a packet cache, which answers the requests that it can.
     #[must_use]
     pub fn with_cache(mut self, cache: PacketCache) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// The same with the node's secret, in a domain with keyed identifiers. It has to be told
-    /// [the time](Self::set_zero_since_1970).
+    /// Gives the forwarder its node's secret, for a domain with keyed identifiers. It then needs [the
+    /// time](Self::set_zero_since_1970).
     #[must_use]
     pub fn with_secret(mut self, secret: NodeSecret, since_1970: Time) -> Self {
         self.rule.set_secret(secret, since_1970);
         self
     }
 
-    /// Tells it how long after 1970 its time was zero: the epoch of keyed identifiers follows from that.
+    /// Sets the time since 1970 at which the forwarder's time was zero. The epoch of keyed identifiers
+    /// follows from it.
     pub fn set_zero_since_1970(&mut self, now: Time, zero_since_1970: Span) {
         self.rule.set_time(now + zero_since_1970);
     }
 
-    /// Its packet cache.
+    /// Returns the packet cache, if there is one.
     #[must_use]
     pub const fn cache(&self) -> Option<&PacketCache> {
         self.cache.as_ref()
     }
 
-    /// The addresses that it is to listen at.
+    /// Returns the addresses at which the forwarder has to listen.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.lines.iter().map(|line| SocketAddr::new(line.hop_ip.0, self.domain.forwarder_port))
     }
 
-    /// What went through so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How its lines do.
+    /// Returns the state of each line.
     pub fn status(&self) -> impl Iterator<Item = LineStatus> + '_ {
         self.lines.iter().map(|line| LineStatus {
             there: line.there,
@@ -231,7 +234,7 @@ impl Forwarder {
         })
     }
 
-    /// Where a train goes on to, if it does.
+    /// Returns where a train goes on to, if it does.
     fn try_handle(
         &mut self,
         now: Time,
@@ -264,7 +267,8 @@ impl Forwarder {
         }
     }
 
-    /// Where a train goes on to that came over the line of `place`; its first frame is `routed`.
+    /// Returns where a train goes on to that came over the line at position `place`; its first frame is
+    /// `routed`.
     fn route(
         &mut self,
         now: Time,
@@ -277,8 +281,8 @@ impl Forwarder {
         let egress = match self.matching[..] {
             [] => None,
             [egress] if routed.header.hop_limit <= self.hops_max => Some(egress),
-            // A way has no branches and no more links than there are: nobody has made such a frame to get
-            // somewhere.
+            // A way has no branches and no more links than the domain allows, so this frame was made to do
+            // harm.
             _ => return Err(DropReason::Forged),
         };
         let egress = self.lines.iter().position(|line| Some(line.link) == egress);
@@ -305,7 +309,8 @@ impl Forwarder {
         }
     }
 
-    /// Shows a train to the cache, if there is one. What that answers goes back over the line of `place`.
+    /// Shows a train to the cache, if there is one. The cache's answers go back over the line at position
+    /// `place`.
     fn ask_cache(
         &mut self,
         now: Time,
@@ -330,7 +335,8 @@ impl Forwarder {
         let hop = line.hop(port).ok_or(DropReason::Port)?;
         for reply in replies {
             if line.send(now, Train::one(&reply), &mut self.counters) > 0 {
-                // One hop less than what comes from farther away has at this node: that does not matter.
+                // The reply leaves with at least as many hops as a reply of the source does, which does not
+                // matter.
                 self.out.push_back(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
             }
         }
@@ -340,8 +346,9 @@ impl Forwarder {
         }))
     }
 
-    /// A reply has to leave by the line over which its request came, and by no other: so it goes to whoever
-    /// asked, whatever that one made up. It comes over the line by which the request leaves, if it does.
+    /// Checks that a reply would leave by the line over which its request came, and by no other: so it goes
+    /// to the sender of the request, whatever way back that sender made up. The reply arrives over the line
+    /// by which the request leaves, if the request does leave.
     fn check_way_back(
         &mut self,
         routed: &Routed<'_>,
@@ -354,7 +361,7 @@ impl Forwarder {
         if self.matching == [self.lines[place].link] { Ok(()) } else { Err(DropReason::WayBack) }
     }
 
-    /// What is for the forwarder itself: the topology manager's answers.
+    /// Handles a message to the forwarder itself: an answer of the topology manager.
     fn for_me(&mut self, now: Time, payload: &[u8]) -> Result<Option<Onward>, DropReason> {
         let message = Message::parse(payload).map_err(|_| DropReason::NoLink)?;
         if self.reports.call.as_ref().is_some_and(|report| report.id == message.call) {
@@ -364,7 +371,7 @@ impl Forwarder {
         Ok(None)
     }
 
-    /// Says hello to neighbours and reports how the lines do, where it is time. Returns when it is next.
+    /// Sends hellos to neighbours and reports the lines, as far as that is due. Returns when it is due again.
     fn hello_and_report(&mut self, now: Time) -> Time {
         let mut due = Time::NEVER;
         for line in &mut self.lines {
@@ -412,15 +419,15 @@ impl Forwarder {
     }
 }
 
-/// What a [`Step::Forward`] names are bytes of the frames that came last: the machine is drained before the
-/// next ones are handed in.
+/// The bytes of a [`Step::Forward`] are in the frames that came last: drain the machine before handing in the
+/// next frames.
 impl Machine for Forwarder {
     type Input<'a> = Frames<'a>;
     type Transmit = Step;
     type Event = Infallible;
 
-    /// Frames of one path mostly come in trains: those with the same header are looked at once, and go on
-    /// from where they are.
+    /// Handles frames in trains: frames of one path mostly come one after the other, so those with the same
+    /// header are examined once and are sent on from where they are.
     fn handle(&mut self, now: Time, frames: Frames<'_>) {
         let (all, stride) = (frames.bytes, frames.stride.max(1));
         let mut at = 0;
@@ -429,7 +436,7 @@ impl Machine for Forwarder {
             let length = train_bytes(rest, stride);
             let bytes = &mut rest[..length];
             let marks = self.domain.classes.marks();
-            // All of a train have one header.
+            // All frames of a train have one header.
             if frame::clear_marks(bytes, marks) {
                 bytes.chunks_mut(stride).for_each(|frame| _ = frame::clear_marks(frame, marks));
             }

@@ -1,28 +1,28 @@
-//! Frames: what travels between the nodes of a domain, one in a UDP payload. `docs/wire-overlay.md` has every
-//! field.
+//! Frames travel between the nodes of a domain, one in a UDP payload. `docs/wire-overlay.md` has every field.
 //!
-//! A header is [`HEADER_BYTES`] long. It may be followed by a second one, the way back. That is a complete
-//! header, so whoever answers puts it in front of the answer as it is.
+//! A header is [`HEADER_BYTES`] long. A second header, the way back, may follow. The way back is a complete
+//! header, so the node that answers puts it in front of the answer as it is.
 
 use anabranch_mmtp::peer::{WAY_BACK_BYTES, WayBack};
 use anabranch_topology::fid::{self, FidError, Header};
 
 use crate::dscp::{Dscp, DscpSet};
 
-/// The first byte of every frame; that of an mmTP packet is its version, 1.
+/// The first byte of every frame. That of an mmTP packet is its version, 1.
 pub const FRAME: u8 = 0x81;
-/// Bytes in front of a packet that has no way back.
+/// The bytes in front of a packet that has no way back.
 pub const HEADER_BYTES: usize = WAY_BACK_BYTES;
-/// Bytes of a hello.
+/// The bytes of a hello.
 pub const HELLO_BYTES: usize = 12;
-/// Where in a frame its hop limit is.
+/// The offset of the hop limit in a frame.
 const HOP_LIMIT_AT: usize = 5;
 
 const ROUTED: u8 = 0;
 const WITH_WAY_BACK: u8 = 1;
 const HELLO: u8 = 2;
 const HELLO_REPLY: u8 = 3;
-/// Where in a frame its type and its mark are: this many bits are the type, those above the mark.
+/// The offset of the type and the mark in a frame: the low `KIND_BITS` bits are the type, those above are the
+/// mark.
 const KIND_AT: usize = 1;
 const KIND_BITS: u32 = 2;
 const KIND_MASK: u8 = (1 << KIND_BITS) - 1;
@@ -30,49 +30,49 @@ const KIND_MASK: u8 = (1 << KIND_BITS) - 1;
 /// A frame, as a view of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A packet on its way.
+    /// A packet on its way to a host or a service.
     Routed(Routed<'a>),
-    /// A neighbour asks whether this node is there; the stamp goes back to it.
+    /// A neighbour asks whether this node is there. The answer returns the stamp.
     Hello {
-        /// Any number.
+        /// Any number, by which the neighbour knows the answer.
         stamp: u64,
     },
-    /// A neighbour is there.
+    /// A neighbour answers that it is there.
     HelloReply {
-        /// That of the hello which it answers.
+        /// The stamp of the hello that is answered.
         stamp: u64,
     },
 }
 
-/// A packet on its way.
+/// A packet on its way to a host or a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routed<'a> {
-    /// The UDP port of the host at the end.
+    /// The UDP port at the host where the way ends.
     pub port: u16,
-    /// Which links it takes, and how many at most.
+    /// The links that the packet takes, and how many at most.
     pub header: Header,
-    /// What an answer has in front.
+    /// The header of the answer, if the packet is to be answered.
     pub way_back: Option<WayBack>,
-    /// What is carried.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
 /// Why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// They are too few.
+    /// The bytes are too few.
     #[error("truncated")]
     Truncated,
-    /// The first byte is another.
+    /// The first byte is not that of a frame.
     #[error("no frame")]
     NoFrame,
     /// There is no such type of frame.
     #[error("unknown type")]
     Type,
-    /// The way back is no header.
+    /// The way back is no header of a frame without a way back.
     #[error("bad way back")]
     WayBack,
-    /// The forwarding identifier is none.
+    /// The forwarding identifier is invalid.
     #[error("bad forwarding identifier")]
     Fid,
 }
@@ -86,7 +86,7 @@ impl From<FidError> for FrameError {
 /// Reads a frame.
 ///
 /// # Errors
-/// Why it is none.
+/// If `bytes` is no frame; the error says why.
 pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let Some(([first, kind, rest @ ..], _)) = bytes.split_first_chunk::<4>() else {
         return Err(FrameError::Truncated);
@@ -95,7 +95,7 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         return Err(FrameError::NoFrame);
     }
     let port = u16::from_be_bytes(*rest);
-    // Only what is routed has a mark.
+    // Only a routed frame has a mark.
     let kind = if *kind & KIND_MASK <= WITH_WAY_BACK { *kind & KIND_MASK } else { *kind };
     match kind {
         ROUTED | WITH_WAY_BACK => {
@@ -123,7 +123,7 @@ fn read_way_back(bytes: &[u8; WAY_BACK_BYTES]) -> Result<WayBack, FrameError> {
     Ok(WayBack(*bytes))
 }
 
-/// The header of a frame without a way back; it is a way back itself.
+/// Returns the header of a frame without a way back. It is also a way back.
 #[must_use]
 pub fn header(header: &Header, port: u16) -> WayBack {
     let mut bytes = [0; HEADER_BYTES];
@@ -133,7 +133,7 @@ pub fn header(header: &Header, port: u16) -> WayBack {
     WayBack(bytes)
 }
 
-/// What a packet has in front that is to be answered; the answer has the same mark.
+/// Returns the headers in front of a packet that is to be answered. The answer gets the mark of `there`.
 #[must_use]
 pub fn request_header(there: &WayBack, way_back: &WayBack) -> [u8; 2 * HEADER_BYTES] {
     let mut bytes = [0; 2 * HEADER_BYTES];
@@ -144,7 +144,7 @@ pub fn request_header(there: &WayBack, way_back: &WayBack) -> [u8; 2 * HEADER_BY
     bytes
 }
 
-/// A header with this mark.
+/// Returns a header with this mark.
 #[must_use]
 pub fn marked(header: WayBack, dscp: Dscp) -> WayBack {
     let mut header = header;
@@ -152,7 +152,7 @@ pub fn marked(header: WayBack, dscp: Dscp) -> WayBack {
     header
 }
 
-/// The mark of a frame; none of other bytes.
+/// Returns the mark of a frame; none for other bytes.
 #[must_use]
 pub fn mark(frame: &[u8]) -> Dscp {
     match frame {
@@ -169,8 +169,8 @@ fn set_mark(frame: &mut [u8], dscp: Dscp) {
     }
 }
 
-/// Takes a mark off a frame, and off its way back, that is not among the `allowed` ones; whether there was
-/// one.
+/// Removes the marks of a frame and of its way back that are not among the `allowed` ones. Returns whether
+/// there was one.
 pub(crate) fn clear_marks(frame: &mut [u8], allowed: DscpSet) -> bool {
     let clear = |header: &mut [u8]| {
         let is_other = !allowed.has(mark(header));
@@ -189,14 +189,14 @@ pub(crate) fn clear_marks(frame: &mut [u8], allowed: DscpSet) -> bool {
     cleared
 }
 
-/// The forwarding header and the port of a way back that [`parse`] has given out.
+/// Returns the forwarding header and the port of a way back that [`parse`] has returned.
 #[must_use]
 pub fn fields(way_back: &WayBack) -> Option<(Header, u16)> {
     let (header, _) = Header::parse(&way_back.0[4..]).ok()?;
     Some((header, u16::from_be_bytes([way_back.0[2], way_back.0[3]])))
 }
 
-/// Whether a frame that begins so is one that is only carried: whoever gets it has not to answer it.
+/// Whether a frame with this header is only carried: its receiver need not answer it.
 pub(crate) fn is_carried_only(header: &[u8; HEADER_BYTES]) -> bool {
     header[0] == FRAME && header[KIND_AT] & KIND_MASK == ROUTED
 }
@@ -208,13 +208,13 @@ pub(crate) fn set_hop_limit(frame: &mut [u8], hop_limit: u8) {
     }
 }
 
-/// A hello.
+/// Returns a hello.
 #[must_use]
 pub fn hello(stamp: u64) -> [u8; HELLO_BYTES] {
     hello_of(HELLO, stamp)
 }
 
-/// The answer to a hello.
+/// Returns the answer to a hello.
 #[must_use]
 pub fn hello_reply(stamp: u64) -> [u8; HELLO_BYTES] {
     hello_of(HELLO_REPLY, stamp)
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// A header of bytes that are one.
+    /// Returns a header of bytes that are one.
     fn some_header(hop_limit: u8, fid: [u8; 32]) -> Header {
         Header::parse(&[&[0, hop_limit][..], &fid].concat()).expect("a header").0
     }
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!((mark(&frame), mark(&way_back.0)), (dscp, dscp));
         assert_eq!(fields(&way_back), Some((some_header(6, [2; 32]), 40_000)));
         assert_eq!((mark(&plain), mark(&hello(7)), mark(&[1, 0xff]), mark(&[])), <_>::default());
-        // Nothing but the marks is different.
+        // Only the marks are different.
         let differ = frame.iter().zip(&plain).enumerate().filter(|(_, (a, b))| a != b);
         assert_eq!(differ.map(|(at, _)| at).collect::<Vec<_>>(), [1, HEADER_BYTES + 1]);
         let cleared = |allowed: &[Dscp], mut frame: [u8; 2 * HEADER_BYTES]| {

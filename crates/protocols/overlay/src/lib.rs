@@ -4,19 +4,20 @@
 //! **Purpose.** Content is published and asked for by name. Paths come from a topology manager, with the
 //! groups of those that share a bottleneck; forwarders send packets along them and keep nothing of any flow.
 //!
-//! **Non-goals.** No clock, no socket, no file. What is carried is mmTP's; which paths there are is computed
-//! by `topology`.
+//! **Non-goals.** No clock, no socket, no file. mmTP defines what the packets carry; `topology` computes the
+//! paths.
 //!
 //! **Map.**
-//! * [`domain`]: what every member of a network knows of it, with the classes of transfers; [`dscp`]: what
-//!   marks their packets; [`domain_file`]: how all that is written.
-//! * [`seal`]: forwarding identifiers that nobody else can make, with a [`member_key`].
-//! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
+//! * [`domain`]: the data that every member of a network has, with the classes of transfers; [`dscp`]: the
+//!   marks of their packets; [`domain_file`]: how a domain is written.
+//! * [`seal`]: forwarding identifiers that only the services can make, with a [`member_key`].
+//! * [`frame`]: the frames that travel between nodes; [`message`]: the messages to services and their
+//!   answers.
 //! * [`cache`]: packets that a forwarder keeps, and answers from.
-//! * [`publication`]: names, keys, and signed statements of who offers what.
+//! * [`publication`]: names, keys, and the signed statements of hosts that offer content.
 //! * [`forwarder`], [`rendezvous`], [`topology_manager`]: the members that serve the others.
-//! * [`client`]: receivers and publishers; [`question`]: what a host asks once; [`call`]: a message that is
-//!   sent until it is answered.
+//! * [`client`]: receivers and publishers; [`question`]: a question that a host asks once; [`call`]: a
+//!   message that is sent until it is answered.
 #![forbid(unsafe_code)]
 
 mod bytes;

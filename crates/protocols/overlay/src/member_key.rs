@@ -6,27 +6,27 @@ use data_encoding::BASE32_NOPAD;
 
 use crate::domain::Domain;
 
-/// How the text of the services' key begins, and that of a forwarder's: then the domain, of a forwarder the
-/// node, and the secret in base32.
+/// The first word of the services' key, and that of a forwarder's key, as text. The name of the domain
+/// follows, for a forwarder that of its node, and the secret in base32.
 const SERVICES: &str = "anabranch-services-key";
 const FORWARDER: &str = "anabranch-forwarder-key";
 
-/// What a member makes or checks identifiers with.
+/// The key by which a member makes or checks identifiers.
 #[derive(Clone, Debug)]
 pub enum MemberKey {
-    /// The domain's key: of rendezvous and topology manager.
+    /// The domain's key, which the rendezvous and the topology manager have.
     Services(DomainKey),
     /// A forwarder's own secret, which follows from the domain's key.
     Forwarder(NodeId, NodeSecret),
 }
 
-/// Why a text is not the key of a member. The text itself is in no message.
+/// Why a text is not the key of a member. No message contains the text itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It is something else.
+    /// The text is no such key.
     #[error("it is no key of a domain's services or of a forwarder")]
     NoKey,
-    /// It is of another domain.
+    /// The key is of another domain.
     #[error("it is a key of the domain {0:?}")]
     OtherDomain(String),
     /// The domain has no such forwarder.
@@ -35,13 +35,13 @@ pub enum KeyError {
 }
 
 impl MemberKey {
-    /// The key of a forwarder, as the services' key gives it.
+    /// Returns the key of a forwarder, which follows from the services' key.
     #[must_use]
     pub fn of_forwarder(services: &DomainKey, node: NodeId) -> Self {
         Self::Forwarder(node, services.node_secret(node))
     }
 
-    /// As the text of a file that nobody else may read.
+    /// Returns the key as the text of a file that only the member may read.
     #[must_use]
     pub fn secret_text(&self, domain: &Domain) -> String {
         let name = &domain.name;
@@ -55,10 +55,10 @@ impl MemberKey {
         }
     }
 
-    /// Reads such a text.
+    /// Reads the text of a key.
     ///
     /// # Errors
-    /// Why it is no key of a member of this domain.
+    /// If the text is no key of a member of this domain; the error says why.
     pub fn parse(domain: &Domain, text: &str) -> Result<Self, KeyError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (of, node, secret) = match words[..] {

@@ -1,4 +1,5 @@
-//! Messages of the slow path, as bytes. `docs/wire-overlay.md` has every field. All integers are big-endian.
+//! Messages between members and services, as bytes. `docs/wire-overlay.md` has every field. All integers are
+//! big-endian.
 
 pub mod refusal;
 
@@ -16,19 +17,19 @@ use crate::publication::{Name, SignedPublication, put_content, read_content};
 
 /// The first byte of every message.
 pub const MESSAGE: u8 = 0x82;
-/// Bytes of a message at most: with two frame headers it fits where an mmTP request does.
+/// The most bytes of a message: with two frame headers it fits where an mmTP request fits.
 pub const MESSAGE_MAX: usize = 1_150;
-/// Bytes of LOOKUP, PATHS and LINES, with zeros behind their fields: with the headers of frame, UDP and IP
-/// their answers are less than three times as long, so nobody gains by asking in somebody else's name (as
-/// RFC 9000 §8.1).
+/// The bytes of LOOKUP, PATHS and LINES, which have zeros after their fields. With the headers of frame, UDP
+/// and IP their answers are less than three times as long, so that a sender gains nothing by asking under
+/// another's address (as RFC 9000 §8.1).
 pub const QUESTION_BYTES: usize = 400;
-/// Targets of a request for paths at most.
+/// The most targets of a request for paths.
 pub const TARGETS_MAX: usize = 8;
-/// Links of a link-state at most.
+/// The most links of a link state.
 pub const LINKS_MAX: usize = 64;
-/// Lines of a [`Body::Down`] at most.
+/// The most lines of a [`Body::Down`].
 pub const DOWN_MAX: usize = 250;
-/// Bytes in front of the fields of a message.
+/// The bytes before the fields of a message.
 const PREFIX: usize = 12;
 
 const PUBLISH: u8 = 1;
@@ -45,76 +46,79 @@ const LINES: u8 = 11;
 const DOWN: u8 = 12;
 const OUTDATED: u8 = 13;
 
-/// What is said, with the number of the call that it belongs to.
+/// A message: a body, and the number of the call that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Drawn by the one who calls; an answer has that of its question.
+    /// The number of the call. The caller draws it; an answer has the number of its question.
     pub call: u64,
-    /// What is said.
+    /// The body.
     pub body: Body,
 }
 
-/// What is said.
+/// The body of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Publisher to rendezvous: keep this.
+    /// Publisher to rendezvous: keep this publication.
     Publish(SignedPublication),
-    /// Rendezvous to publisher: it is kept until its lease ends.
+    /// Rendezvous to publisher: the publication is kept until its lease ends.
     Published,
-    /// The same; but somebody offers a newer content of that name, and receivers take that.
+    /// Rendezvous to publisher: the publication is kept, but another host offers a newer content under that
+    /// name, which receivers take.
     Outdated,
-    /// Receiver to rendezvous: who publishes this?
+    /// Receiver to rendezvous: which hosts publish this?
     Lookup(Wanted),
-    /// Rendezvous to receiver: these do, as many as fit, the newest content first.
+    /// Rendezvous to receiver: these hosts do, as many as fit, the newest content first.
     Match {
-        /// How many are known in all.
+        /// The number of all publications that are known.
         known: u16,
-        /// Those that fit.
+        /// The publications that fit.
         publications: Vec<SignedPublication>,
     },
-    /// Receiver to topology manager: how do I get to these hosts?
+    /// Receiver to topology manager: which paths lead to these hosts?
     Paths(PathsRequest),
-    /// Topology manager to receiver: so; and again when that changes, until the request's lease ends.
+    /// Topology manager to receiver: these paths do. Sent again when they change, until the request's lease
+    /// ends.
     Routes(Routes),
-    /// Receiver to topology manager: the routes of this revision have come.
+    /// Receiver to topology manager: the routes of this revision have arrived.
     RoutesAck {
-        /// Which.
+        /// The revision.
         revision: u32,
     },
-    /// Forwarder to topology manager: how my links do.
+    /// Forwarder to topology manager: the state of the sender's links.
     LinkState(LinkState),
-    /// Topology manager to forwarder: it is known.
+    /// Topology manager to forwarder: the link state has arrived.
     LinkStateAck {
-        /// Which.
+        /// The sequence number of the link state.
         sequence: u64,
     },
-    /// No.
+    /// Service to member: the message is refused.
     Refused {
-        /// Why: a [`refusal`] code.
+        /// The reason: a [`refusal`] code.
         reason: u8,
     },
     /// Host to topology manager: which lines are down?
     Lines {
-        /// Lines before this are not asked for.
+        /// The number of the first line that is asked for.
         from: u32,
     },
-    /// Topology manager to host: these are.
+    /// Topology manager to host: these lines are down.
     Down(Down),
 }
 
 /// Lines that are down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Down {
-    /// Forwarders that have reported, without those that have died since: of the lines of others nothing is
-    /// known.
+    /// The number of forwarders that have reported, without those that have died since. The state of other
+    /// forwarders' lines is unknown.
     pub forwarders: u32,
     /// How many of the lines that were asked for are down.
     pub known: u32,
-    /// The first of them, at most [`DOWN_MAX`], by their numbers in the domain's file, in order.
+    /// The first of the lines that are down, at most [`DOWN_MAX`], by their numbers in the domain's file, in
+    /// order.
     pub lines: Vec<u32>,
 }
 
-/// What is looked up.
+/// The object of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A name.
@@ -126,86 +130,87 @@ pub enum Wanted {
 /// A request for paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathsRequest {
-    /// Who asks; the answer goes back the way that the request came, changes go there by any way.
+    /// The host that asks. The answer takes the way back of the request; changes take any way to the host.
     pub from: NodeId,
     /// The UDP port that changes are sent to.
     pub port: u16,
-    /// Whereto, at most [`TARGETS_MAX`].
+    /// The hosts to reach, at most [`TARGETS_MAX`].
     pub targets: Vec<NodeId>,
-    /// How many to each, at most.
+    /// The most paths to each host.
     pub k: u8,
-    /// How they are chosen.
+    /// How the paths are chosen.
     pub policy: Policy,
-    /// The class that they are for: its policy counts then.
+    /// The class of the transfer, whose policy then counts.
     pub class: Option<ClassId>,
-    /// For how long changes are of interest, seconds.
+    /// How long changes are reported, in seconds.
     pub lease_s: u16,
 }
 
 /// Paths to the targets of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Routes {
-    /// Grows with each change.
+    /// The revision, which grows with each change.
     pub revision: u32,
-    /// The paths, at most [`PATHS_MAX`], and as many of these as a message has room for.
+    /// The paths: at most [`PATHS_MAX`], and as many as a message has room for.
     pub routes: Vec<Route>,
 }
 
 /// A path to one of the targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Which.
+    /// The position of the target in the request.
     pub target: u8,
-    /// Paths of the same number share a link, or are joined by paths that do.
+    /// The group: paths of the same group share a link, or are joined by paths that do.
     pub group: u32,
-    /// Its links, each by its place among those of the node where it begins
+    /// The links of the path, each by its position among those of the node where it begins
     /// ([`Domain::links_at`](crate::domain::Domain::links_at)).
     pub places: Vec<u8>,
-    /// The delay there as far as it is known.
+    /// The delay of the way there, as far as it is known.
     pub delay: Span,
-    /// What packets there carry.
+    /// The header of packets to the target.
     pub there: Header,
-    /// What packets back carry.
+    /// The header of packets back.
     pub back: Header,
 }
 
-/// How the links of a forwarder do.
+/// The state of a forwarder's links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// The forwarder.
     pub node: NodeId,
-    /// When it was started: milliseconds since 1970. Numbers of an earlier run count for nothing.
+    /// When the forwarder was started, in milliseconds since 1970. Sequence numbers of an earlier run do not
+    /// count.
     pub started_ms: u64,
-    /// Grows with each change.
+    /// The sequence number, which grows with each change.
     pub sequence: u64,
-    /// Its links to other forwarders, at most [`LINKS_MAX`].
+    /// The forwarder's links to other forwarders, at most [`LINKS_MAX`].
     pub links: Vec<LinkReport>,
 }
 
-/// How a link does.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReport {
-    /// Which.
+    /// The link.
     pub link: LinkId,
     /// Whether the other end answers.
     pub up: bool,
-    /// The measured delay in one direction; `None` if there is none yet.
+    /// The measured delay in one direction; `None` if there is no measurement yet.
     pub delay: Option<Span>,
 }
 
 /// Why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// They are too few.
+    /// The bytes are too few.
     #[error("truncated")]
     Truncated,
-    /// They are more than a message has.
+    /// The bytes are more than a message has.
     #[error("oversized")]
     Oversized,
-    /// A question is not as long as its kind is to be.
+    /// A question does not have the length of its kind.
     #[error("unpadded")]
     Unpadded,
-    /// The first byte is another.
+    /// The first byte is not that of a message.
     #[error("no message")]
     NoMessage,
     /// There is no such type of message.
@@ -226,7 +231,7 @@ impl From<FieldError> for MessageError {
 }
 
 impl Body {
-    /// The byte that says which message it is.
+    /// Returns the byte that is the type of the message.
     const fn kind(&self) -> u8 {
         match self {
             Self::Publish(_) => PUBLISH,
@@ -320,7 +325,7 @@ impl LinkState {
 }
 
 impl Message {
-    /// As bytes.
+    /// Returns the message as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let kind = self.body.kind();
@@ -337,7 +342,7 @@ impl Message {
     /// Reads a message.
     ///
     /// # Errors
-    /// Why it is none.
+    /// If `bytes` is no message; the error says why.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let (prefix, body) = bytes.split_first_chunk::<PREFIX>().ok_or(MessageError::Truncated)?;
         let [first, kind, _, _, call @ ..] = *prefix;
@@ -360,7 +365,7 @@ impl Message {
     }
 }
 
-/// How many follow, and as many of these as a message has room for.
+/// Writes the number of elements, and as many elements as a message has room for.
 fn put_as_fit<T>(out: &mut Vec<u8>, all: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
     let count_at = out.len();
     out.push(0);
@@ -375,12 +380,12 @@ fn put_as_fit<T>(out: &mut Vec<u8>, all: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
     }
 }
 
-/// Whether a message of this type is as long as the answer needs it to be.
+/// Whether a message of this type is padded to the length that its answer requires.
 const fn is_question(kind: u8) -> bool {
     matches!(kind, LOOKUP | PATHS | LINES)
 }
 
-/// Stands for a delay that is not known.
+/// The value that stands for an unknown delay.
 const UNKNOWN_US: u32 = u32::MAX;
 
 fn micros(span: Span) -> u32 {

@@ -1,4 +1,5 @@
-//! Names, who owns them, and publications: signed statements that a host offers a content under a name.
+//! Names, the scopes that own them, and publications: signed statements that a host offers a content under a
+//! name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,21 +14,22 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use crate::bytes::{FieldError, Reader};
 
-/// Bytes of a scope.
+/// The most bytes of a scope.
 pub const SCOPE_MAX: usize = 40;
-/// Bytes of a label.
+/// The most bytes of a label.
 pub const LABEL_MAX: usize = 200;
-/// Bytes of a signature.
+/// The bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
-/// How long a publication can be good for.
+/// The longest time for which a publication is valid.
 pub const LEASE_MAX: Span = Span::from_secs(24 * 3_600);
 /// How far the clocks of publishers may be ahead.
 pub(crate) const AHEAD_MAX: Span = Span::from_secs(300);
-/// What is signed begins with this, so that a signature is good for nothing else.
+/// The beginning of all signed bytes, so that a signature is valid for nothing else.
 const CONTEXT: &[u8] = b"anabranch publication 1\n";
 
-/// Who may publish: what a name begins with, and what a key owns. 1 to 40 of a–z, 0–9 and `-`.
-// Its clones share the text: a rendezvous has each name in several indexes.
+/// The owner of names: each name begins with a scope, whose key decides who may publish. 1 to 40 of a–z, 0–9
+/// and `-`.
+// Clones share the text, because a rendezvous has each name in several indexes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope(Arc<str>);
 
@@ -41,15 +43,15 @@ pub struct Name {
 /// Why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The scope is wrong.
+    /// The scope is invalid.
     #[error("{0:?} is no scope: expected 1 to {SCOPE_MAX} of a-z, 0-9 and -")]
     Scope(String),
-    /// The label is wrong.
+    /// The label is invalid.
     #[error(
         "{0:?} is no label: expected 1 to {LABEL_MAX} bytes, without control characters, not at / at its ends"
     )]
     Label(String),
-    /// There is no slash.
+    /// The text has no slash.
     #[error("{0:?} is no name: expected SCOPE/LABEL")]
     NoLabel(String),
 }
@@ -73,10 +75,10 @@ impl fmt::Display for Scope {
 }
 
 impl Name {
-    /// Of a scope and a label.
+    /// Creates a name of a scope and a label.
     ///
     /// # Errors
-    /// If the label is none.
+    /// If `label` is no label.
     pub fn new(scope: Scope, label: &str) -> Result<Self, NameError> {
         let wrong = !(1..=LABEL_MAX).contains(&label.len())
             || label.chars().any(char::is_control)
@@ -88,18 +90,18 @@ impl Name {
         Ok(Self { scope, label: label.into() })
     }
 
-    /// No name, before all of them in their order.
+    /// Returns the bound that is before every name in their order. It is no name itself.
     pub(crate) fn lowest() -> Self {
         Self { scope: Scope(Arc::default()), label: Arc::default() }
     }
 
-    /// Who owns it.
+    /// Returns the scope, which owns the name.
     #[must_use]
     pub const fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// What follows the scope.
+    /// Returns the label, which follows the scope.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
@@ -149,7 +151,7 @@ impl fmt::Display for PublicKey {
     }
 }
 
-/// The secret key of a scope: whoever has it may publish there.
+/// The secret key of a scope. Its holders may publish under the names of the scope.
 pub struct ScopeKey {
     seed: [u8; 32],
     pair: Ed25519KeyPair,
@@ -170,16 +172,16 @@ impl FromStr for ScopeKey {
 }
 
 impl ScopeKey {
-    /// From 32 random bytes.
+    /// Creates a key from 32 random bytes.
     ///
     /// # Errors
-    /// If they are no seed of a key.
+    /// If `seed` is no seed of a key.
     pub fn new(seed: [u8; 32]) -> Result<Self, KeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| KeyError)?;
         Ok(Self { seed, pair })
     }
 
-    /// What others check its signatures with.
+    /// Returns the public key, which checks the signatures of this key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut key = [0; 32];
@@ -187,13 +189,13 @@ impl ScopeKey {
         PublicKey(key)
     }
 
-    /// As text, to be kept secret.
+    /// Returns the key as text, which must be kept secret.
     #[must_use]
     pub fn secret_text(&self) -> String {
         BASE32_NOPAD.encode(&self.seed)
     }
 
-    /// Signs a publication for a domain.
+    /// Signs a publication for a domain, given by its name.
     #[must_use]
     pub fn sign(&self, domain: &str, publication: Publication) -> SignedPublication {
         let signature = self.pair.sign(&publication.signed_bytes(domain));
@@ -203,7 +205,7 @@ impl ScopeKey {
     }
 }
 
-/// That a host offers a content under a name.
+/// The statement that a host offers a content under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
     /// The name.
@@ -214,44 +216,45 @@ pub struct Publication {
     pub collection: bool,
     /// The host.
     pub node: NodeId,
-    /// Its UDP port there.
+    /// The UDP port of the publisher on the host.
     pub port: u16,
-    /// Which of several contents of one name is the newest: milliseconds since 1970.
+    /// The version, in milliseconds since 1970: of several contents of one name, that with the greatest is
+    /// the newest.
     pub version_ms: u64,
-    /// When this was signed: milliseconds since 1970. Of two by the same host the later one counts.
+    /// When the publication was signed, in milliseconds since 1970. Of two by one host, the later one counts.
     pub issued_ms: u64,
-    /// For how long it is good, seconds. 0: it is withdrawn.
+    /// How long the publication is valid, in seconds. 0 withdraws it.
     pub lease_s: u32,
 }
 
-/// Why a publication is not taken.
+/// Why a publication is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The domain has no such scope.
     #[error("unknown scope")]
     UnknownScope,
-    /// It was not signed by the owner of its scope, or for another domain.
+    /// The publication was not signed by the owner of its scope, or was signed for another domain.
     #[error("wrong signature")]
     Signature,
-    /// It is not good any more, or never was.
+    /// The publication is no longer valid, or never was.
     #[error("expired, or the clock is wrong")]
     Expired,
-    /// A later one of the same host is known.
+    /// A later publication of the same host is known.
     #[error("an older one sent again")]
     Replayed,
-    /// There is no such host.
+    /// The domain has no such host.
     #[error("no such host")]
     NoHost,
-    /// It was not sent by the host that it names.
+    /// The publication was not sent by the host that it names.
     #[error("sent by another host")]
     OtherHost,
-    /// There is no room.
+    /// The rendezvous has no room.
     #[error("no room")]
     Full,
 }
 
 impl Publication {
-    /// What is signed.
+    /// Returns the bytes that are signed.
     fn signed_bytes(&self, domain: &str) -> Vec<u8> {
         let mut bytes = CONTEXT.to_vec();
         bytes.extend_from_slice(domain.as_bytes());
@@ -260,7 +263,7 @@ impl Publication {
         bytes
     }
 
-    /// When it ends, in time since 1970.
+    /// Returns when the publication ends, as time since 1970.
     #[must_use]
     pub fn ends(&self) -> Time {
         Time::from_nanos(self.issued_ms.saturating_mul(1_000_000))
@@ -271,26 +274,27 @@ impl Publication {
 /// A publication, and the proof that the owner of its scope made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedPublication {
-    /// What is said.
+    /// The publication.
     pub publication: Publication,
     /// The Ed25519 signature.
     pub signature: [u8; SIGNATURE_BYTES],
 }
 
 impl SignedPublication {
-    /// Whether it was signed by this key for this domain, and is good at a time since 1970.
+    /// Checks that the publication was signed by this key for this domain, and is valid at the time `now`
+    /// since 1970.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The [`Rejection`] that the publication deserves.
     pub fn check(&self, domain: &str, key: &PublicKey, now: Time) -> Result<(), Rejection> {
         self.check_signature(domain, key)?;
         let issued = Time::from_nanos(self.publication.issued_ms.saturating_mul(1_000_000));
-        // One that withdraws is good for as long as one that it withdraws may be.
+        // A withdrawal is valid for as long as the publication that it withdraws may be.
         let ends = if self.publication.lease_s == 0 { issued + LEASE_MAX } else { self.publication.ends() };
         if now + AHEAD_MAX < issued || now >= ends { Err(Rejection::Expired) } else { Ok(()) }
     }
 
-    /// Whether it was signed by this key for this domain, be it good still or not.
+    /// Checks that the publication was signed by this key for this domain, whether it is still valid or not.
     pub(crate) fn check_signature(&self, domain: &str, key: &PublicKey) -> Result<(), Rejection> {
         let bytes = self.publication.signed_bytes(domain);
         let key = UnparsedPublicKey::new(&ED25519, key.0);
@@ -311,7 +315,7 @@ pub(crate) fn read_content(reader: &mut Reader<'_>) -> Result<ContentId, FieldEr
 }
 
 impl Name {
-    /// Appends it.
+    /// Appends the name.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.push(self.scope.0.len() as u8);
         out.extend_from_slice(self.scope.0.as_bytes());
@@ -319,7 +323,7 @@ impl Name {
         out.extend_from_slice(self.label.as_bytes());
     }
 
-    /// Reads one.
+    /// Reads a name.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         let scope = reader.text()?.parse().map_err(|_| FieldError::Value)?;
         Self::new(scope, reader.text()?).map_err(|_| FieldError::Value)
@@ -327,7 +331,7 @@ impl Name {
 }
 
 impl Publication {
-    /// Appends it: this is what is signed, too.
+    /// Appends the publication. These bytes are signed, too.
     fn put(&self, out: &mut Vec<u8>) {
         put_content(out, &self.content);
         out.push(u8::from(self.collection));
@@ -341,13 +345,13 @@ impl Publication {
 }
 
 impl SignedPublication {
-    /// Appends it.
+    /// Appends the publication and its signature.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         self.publication.put(out);
         out.extend_from_slice(&self.signature);
     }
 
-    /// Reads one.
+    /// Reads a publication and its signature.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         let publication = Publication {
             content: read_content(reader)?,

@@ -1,4 +1,4 @@
-//! A question of a host to a service that is asked once, and its answer.
+//! A question that a host asks a service once, and its answer.
 
 use anabranch_algo::{Machine, Output, Time};
 
@@ -7,7 +7,7 @@ use crate::client::Member;
 use crate::domain::Service;
 use crate::message::{Body, Message};
 
-/// The machine; see the [module](self).
+/// The machine of a question; see the [module](self).
 #[derive(Debug)]
 pub struct Question {
     call: Call,
@@ -17,7 +17,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// Of a member, to a service of its domain. `number` tells the questions of one member apart.
+    /// Creates a question of a member to a service of its domain. `number` tells the questions of one member
+    /// apart.
     #[must_use]
     pub fn new(member: &Member, service: Service, number: u64, body: Body, now: Time) -> Self {
         let message = Message { call: draw(&member.secret, number), body };
@@ -29,7 +30,7 @@ impl Question {
         }
     }
 
-    /// Whether the domain's file knows a way to the service.
+    /// Whether the domain's file has a way to the service.
     #[must_use]
     pub fn can_reach_service(&self) -> bool {
         !self.reach.is_empty()
@@ -40,7 +41,7 @@ impl Machine for Question {
     /// The payload of a frame.
     type Input<'a> = &'a [u8];
     type Transmit = Sent;
-    /// What is answered: reported once.
+    /// The answer, which is reported once.
     type Event = Body;
 
     fn handle(&mut self, _: Time, bytes: &[u8]) {

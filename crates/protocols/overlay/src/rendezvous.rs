@@ -1,10 +1,12 @@
-//! Rendezvous: keeps publications while their leases last, and says who publishes what.
+//! The rendezvous keeps publications while their leases last, and tells which hosts publish a name or a
+//! content.
 //!
-//! Its time is that since 1970, for publications have dates. What it keeps it reports as [`Change`]s, so that
-//! a world can write them down; [`Rendezvous::restore`] takes them back. A change is polled before the answer
-//! that rests on it: a world that writes before it sends has written what an answer says.
+//! Its time is the time since 1970, because publications have dates. It reports each change of its records as
+//! a [`Change`], so that a world can write it down; [`Rendezvous::restore`] takes the records back. A change
+//! is polled before the answer that depends on it: if a world writes before it sends, every answer rests on
+//! records that are written.
 //!
-//! Where one process is not enough, several share what they know: [`shared`]. The rules are the same.
+//! If one process is not enough, several share their records: [`shared`]. The rules are the same.
 
 mod record;
 mod rules;
@@ -30,26 +32,26 @@ use rules::{Asked, CANDIDATES_MAX};
 pub use record::{Key, Record, RecordError};
 pub use rules::Counters;
 
-/// Publications that are kept at most.
+/// The most publications that are kept.
 pub const PUBLICATIONS_MAX: usize = 4_000_000;
-/// Hosts that one name can have at most.
+/// The most hosts that one name can have.
 pub const HOSTS_OF_A_NAME_MAX: usize = 256;
 
-/// A message, complete but for what the network adds.
+/// A message that is complete except for the headers of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Who asked.
+    /// The member that asked.
     pub to: Peer,
     /// The message, without [`Peer::prefix`].
     pub message: Vec<u8>,
 }
 
-/// Answers that wait to be sent.
+/// The answers that wait to be sent.
 #[derive(Debug)]
 struct Answers {
-    /// The rendezvous.
+    /// The node of the rendezvous.
     at: NodeId,
-    /// Of a domain with keyed identifiers.
+    /// Makes identifiers, in a domain with keyed identifiers.
     sealer: Option<Sealer>,
     waiting: VecDeque<Answer>,
 }
@@ -70,35 +72,36 @@ impl Answers {
     }
 }
 
-/// What has changed in what is remembered.
+/// A change of the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This is remembered now, instead of what there was of its [`Key`].
+    /// The record is kept now, instead of the earlier record of its [`Key`].
     Kept(Record),
-    /// Nothing is remembered of this any more.
+    /// There is no record of this key any more.
     Forgotten(Key),
 }
 
 #[derive(Debug)]
 struct Entry {
     record: Record,
-    /// Its lease has ended, or it is a withdrawal.
+    /// Whether the record is of the past: its lease has ended, or it is a withdrawal.
     over: bool,
 }
 
 impl Entry {
-    /// When it is to be looked at: its lease ends, or it can be forgotten.
+    /// Returns when the entry has to be looked at: when its lease ends, or when it can be forgotten.
     fn ends(&self) -> Time {
         if self.over { self.record.guards_until } else { self.record.signed.publication.ends() }
     }
 }
 
-/// The machine; see the [module](self).
+/// The machine of a rendezvous; see the [module](self).
 #[derive(Debug)]
 pub struct Rendezvous {
     domain: Arc<Domain>,
     kept: BTreeMap<Key, Entry>,
-    /// One set for all contents: a set for each would have room for eleven hosts where there is mostly one.
+    /// The keys by content, in one set for all contents: a set for each would have room for eleven hosts
+    /// where there is mostly one.
     by_content: BTreeSet<([u8; 32], Key)>,
     ends: BTreeSet<(Time, Key)>,
     answers: Answers,
@@ -107,7 +110,7 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Of a domain; it knows nothing yet.
+    /// Creates a rendezvous of a domain, without any record.
     #[must_use]
     pub fn new(domain: Arc<Domain>) -> Self {
         Self {
@@ -121,36 +124,37 @@ impl Rendezvous {
         }
     }
 
-    /// The same, of a domain with keyed identifiers, which has this key.
+    /// Sets the domain's key, for a domain with keyed identifiers.
     #[must_use]
     pub fn with_key(mut self, key: DomainKey) -> Self {
         self.answers.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
         self
     }
 
-    /// What has gone through so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How many publications are kept.
+    /// Returns how many publications are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no publication is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Takes back what an earlier run reported as kept, if there is still something to it. Signatures are not
-    /// checked again: that run has checked this one.
+    /// Takes back a record that an earlier run reported as kept, if the record still counts. The signature is
+    /// not checked again, because the earlier run has checked it.
     ///
     /// # Errors
-    /// Why there is not: it is of the past, or no more of this domain.
+    /// If the record no longer guards, its scope or host is not in this domain, a record of its key is known
+    /// already, or there is no room.
     pub fn restore(&mut self, now: Time, record: Record) -> Result<(), Rejection> {
         let publication = &record.signed.publication;
         rules::check_place(&self.domain, publication)?;
@@ -173,7 +177,7 @@ impl Rendezvous {
         self.kept.len() < PUBLICATIONS_MAX && self.of_name(&key.name).count() < HOSTS_OF_A_NAME_MAX
     }
 
-    /// What is known under a name, withdrawn or not.
+    /// Returns the entries of a name, withdrawn or not.
     fn of_name<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let from = Key { name: name.clone(), node: NodeId(0), port: 0 };
         let to = Key { name: name.clone(), node: NodeId(u32::MAX), port: u16::MAX };
@@ -207,7 +211,7 @@ impl Rendezvous {
         Some(entry)
     }
 
-    /// Ends leases, and forgets what nobody can send again any more.
+    /// Ends leases, and forgets records once no earlier publication could be sent again.
     fn expire(&mut self, now: Time) {
         while let Some((_, key)) = self.ends.first().filter(|(ends, _)| *ends <= now).cloned() {
             match self.remove(&key) {
@@ -219,7 +223,7 @@ impl Rendezvous {
         }
     }
 
-    /// What can be told of a name.
+    /// Returns the publications of a name that an answer may contain.
     fn good<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a SignedPublication> + use<'a> {
         self.of_name(name).filter(|entry| !entry.over).map(|entry| &entry.record.signed)
     }
@@ -257,7 +261,7 @@ impl Rendezvous {
 }
 
 impl Machine for Rendezvous {
-    /// The payload of a frame, and who sent it.
+    /// The payload of a frame, and its sender.
     type Input<'a> = (Peer, &'a [u8]);
     type Transmit = Answer;
     type Event = Change;

@@ -1,9 +1,9 @@
-//! Keyed identifiers: what a domain's services make them with.
+//! Makes the keyed identifiers of a domain, with the key that its services have.
 //!
-//! In a domain with keyed identifiers nobody but its services can make one. A host gets those of its paths
-//! from the topology manager, and asks the services with open ones, which forwarders take to nobody else.
-//! Identifiers are of an [epoch](Domain::epoch_at); forwarders take those of the epochs before and after,
-//! too. So receivers that ask for their paths again in time have good ones always.
+//! In a domain with keyed identifiers only its services can make one. A host gets the identifiers of its
+//! paths from the topology manager. It asks the services with open identifiers, which forwarders take to the
+//! services alone. Each identifier belongs to an [epoch](Domain::epoch_at); forwarders accept those of the
+//! epochs before and after, too. So receivers that ask for their paths again in time always have valid ones.
 
 use std::sync::Arc;
 
@@ -21,19 +21,20 @@ use crate::frame;
 pub struct Sealer {
     domain: Arc<Domain>,
     key: DomainKey,
-    /// Forwarders take no identifier of a longer way.
+    /// The most links of a way for which forwarders accept an identifier.
     links_max: usize,
 }
 
 impl Sealer {
-    /// With the domain's key.
+    /// Creates a sealer with the domain's key.
     #[must_use]
     pub fn new(domain: Arc<Domain>, key: DomainKey) -> Self {
         let links_max = domain.keyed_links_max();
         Self { domain, key, links_max }
     }
 
-    /// The same way with identifiers of now; `None` if it is too long for one, or packets would branch.
+    /// Returns the way over these links with identifiers of the present epoch; `None` if the way is too long
+    /// for one, or packets would branch.
     #[must_use]
     pub fn way(&self, links: &[LinkId], since_1970: Time) -> Option<Way> {
         let back: Vec<LinkId> = links.iter().rev().map(|link| self.domain.reverse(*link)).collect();
@@ -49,13 +50,13 @@ impl Sealer {
         (encoded.false_positives == 0).then(|| encoded.header(links))
     }
 
-    /// Who asked the service at a node, as an answer is sent: with an identifier of now, where there is a
-    /// `sealer`. `None` if that leads nowhere.
+    /// Returns the peer to which the service at node `at` sends an answer. With a `sealer` the way back gets
+    /// an identifier of the present epoch; `None` if the way back leads nowhere.
     pub(crate) fn answers(sealer: Option<&Self>, at: NodeId, to: Peer, since_1970: Time) -> Option<Peer> {
         sealer.map_or(Some(to), |sealer| sealer.reply(at, &to, since_1970))
     }
 
-    /// Who asked the service at a node with an open way back, as an answer is sent.
+    /// Returns the peer that asked the service at node `at` with an open way back, with a keyed way back.
     fn reply(&self, at: NodeId, to: &Peer, since_1970: Time) -> Option<Peer> {
         let (back, port) = frame::fields(to.way_back.as_ref()?)?;
         let links = self.domain.trace_links(at, &back)?;

@@ -1,8 +1,8 @@
-//! The topology manager: keeps how the links of the domain do, and tells receivers their paths: when they
-//! ask, and again when a link changed that matters to them.
+//! The topology manager knows the state of the domain's links, and tells receivers their paths: when they
+//! ask, and again when a link changes that matters to them.
 //!
-//! To look for paths takes milliseconds in a large domain. So questions wait, those of each host in a queue
-//! of its own, and the hosts have [turns](anabranch_algo::fair_share): one that asks without end delays the
+//! Finding paths takes milliseconds in a large domain. So questions wait, those of each host in a queue of
+//! its own, and the hosts have [turns](anabranch_algo::fair_share): a host that asks without end delays the
 //! others by one question.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,101 +22,102 @@ use crate::message::{
 };
 use crate::seal::Sealer;
 
-/// Receivers that are told of changes at most.
+/// The most receivers that learn of changes.
 const WATCHERS_MAX: usize = 100_000;
-/// Of one host at most.
+/// The most of them at one host.
 const WATCHERS_OF_A_HOST_MAX: usize = 64;
-/// Questions of one host that wait, at most. More are dropped: who gets no answer asks again.
+/// The most questions of one host that wait. Further ones are dropped: a host without an answer asks again.
 const QUESTIONS_OF_A_HOST_MAX: usize = 8;
-/// Questions that are answered in one turn; then it is looked what has arrived.
+/// The questions that are answered in one turn; then the world looks for what has arrived.
 const QUESTIONS_A_TURN: usize = 2;
-/// How often changed paths are sent until they are acknowledged, and after how long again.
+/// How often changed paths are sent if they are not acknowledged, and the time between two attempts.
 const PUSHES_MAX: u32 = 8;
 const PUSH_WAIT: Span = Span::from_millis(200);
-/// The longest time for which changes can be asked for.
+/// The longest time for which a receiver can ask for changes.
 const LEASE_MAX: Span = Span::from_secs(60);
-/// Receivers for which paths are looked for in one turn, because a line has changed or they did not
-/// acknowledge; the others have theirs in the turns that follow, with what arrives in between.
+/// The receivers whose paths are found or sent in one turn, because a line has changed or they did not
+/// acknowledge. The others follow in later turns, after messages that arrive in between.
 const WATCHERS_A_TURN: usize = 8;
-/// From one turn with work to the next, if there is more.
+/// The time from one turn to the next, if there is more work.
 const TURN_PAUSE: Span = Span::from_micros(50);
 
-/// A message and where it goes.
+/// A message and its destination.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outgoing {
-    /// An answer; without [`Peer::prefix`].
+    /// An answer, without [`Peer::prefix`].
     Answer {
-        /// Who asked.
+        /// The member that asked.
         to: Peer,
         /// The message.
         message: Vec<u8>,
     },
-    /// A complete frame, unasked; its first link says over which line it leaves.
+    /// A complete frame that was not asked for; its first link gives the line by which it leaves.
     Push {
-        /// That link.
+        /// The first link of the way.
         first: LinkId,
         /// The frame.
         frame: Vec<u8>,
     },
 }
 
-/// What has changed.
+/// A change of the domain's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A line is down for both directions, or up again.
+    /// A line is down in both directions, or is up again.
     Line {
-        /// One of its links.
+        /// One of the two links of the line.
         link: LinkId,
-        /// Whether it is up.
+        /// Whether the line is up.
         up: bool,
     },
 }
 
-/// What went through.
+/// Counts the work of a topology manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests for paths, or for the lines that are down, answered.
+    /// Answered requests: for paths, or for the lines that are down.
     pub requests: u64,
-    /// Link states taken.
+    /// Link states accepted.
     pub link_states: u64,
-    /// Paths sent again because a link changed.
+    /// How often paths were sent because a link changed.
     pub pushes: u64,
     /// Messages refused or dropped.
     pub dropped: u64,
 }
 
-/// What the end where a link begins says of it; up as long as nobody says anything.
+/// The last report about a link, by the node where it begins. The link counts as up until a report says
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 struct LinkInfo {
     up: bool,
     delay: Option<Span>,
 }
 
-/// Who asked, and the number of the call.
+/// The host that asked, and the number of its call.
 type WatcherKey = (NodeId, u64);
 
-/// A receiver that is told of changes.
+/// A receiver that learns of changes.
 #[derive(Debug)]
 struct Watcher {
     request: PathsRequest,
     until: Time,
     routes: Routes,
-    /// Links of its paths.
+    /// The links of the receiver's paths.
     links: BTreeSet<LinkId>,
-    /// How often the present routes were pushed, and when they will be again.
+    /// How often the present routes were pushed, and when they are pushed again.
     push: Option<(u32, Time)>,
-    /// It is among those whose paths are to be looked for again.
+    /// Whether the receiver waits for its paths to be found again.
     is_stale: bool,
 }
 
 impl Watcher {
-    /// When it is to be looked at.
+    /// Returns when the receiver needs attention.
     fn due(&self) -> Time {
         self.push.map_or(self.until, |(_, at)| at.min(self.until))
     }
 }
 
-/// A question for paths that waits.
+/// A question for paths that waits for its turn.
 #[derive(Debug)]
 struct Question {
     from: Peer,
@@ -124,34 +125,34 @@ struct Question {
     request: PathsRequest,
 }
 
-/// The machine; see the [module](self).
+/// The machine of a topology manager; see the [module](self).
 #[derive(Debug)]
 pub struct TopologyManager {
     domain: Arc<Domain>,
     links: Vec<LinkInfo>,
-    /// Forwarders that have died, as their neighbours say: nobody else tells of their lines to hosts.
+    /// Forwarders that have died, as their neighbours report: no other node reports their lines to hosts.
     dead: BTreeSet<NodeId>,
-    /// The last link state of each forwarder: the run, and the number in it.
+    /// The last link state of each forwarder: the start of the run, and the sequence number in it.
     heard: BTreeMap<NodeId, (u64, u64)>,
     questions: Turns<NodeId, Question>,
     watchers: BTreeMap<WatcherKey, Watcher>,
-    /// When each of them is to be looked at.
+    /// When each watcher needs attention.
     timers: BTreeSet<(Time, WatcherKey)>,
-    /// Those whose paths are to be looked for again, in turn: first those that have lost one.
+    /// The watchers whose paths are to be found again, in order: those that have lost a path come first.
     lost: VecDeque<WatcherKey>,
     stale: VecDeque<WatcherKey>,
     out: VecDeque<Outgoing>,
     changes: VecDeque<Change>,
     counters: Counters,
-    /// When watchers are to be looked at.
+    /// When there is work to do.
     due: Time,
-    /// Of a domain with keyed identifiers.
+    /// Makes identifiers, in a domain with keyed identifiers.
     sealer: Option<Sealer>,
     zero_since_1970: Span,
 }
 
 impl TopologyManager {
-    /// Of a domain; it takes all links to be up.
+    /// Creates a topology manager of a domain, which assumes that all links are up.
     #[must_use]
     pub fn new(domain: Arc<Domain>) -> Self {
         let links = vec![LinkInfo { up: true, delay: None }; domain.graph.links().len()];
@@ -174,38 +175,38 @@ impl TopologyManager {
         }
     }
 
-    /// The same, of a domain with keyed identifiers, which has this key. It has to be told
-    /// [the time](Self::set_zero_since_1970).
+    /// Sets the domain's key, for a domain with keyed identifiers. The manager then needs [the
+    /// time](Self::set_zero_since_1970).
     #[must_use]
     pub fn with_key(mut self, key: DomainKey) -> Self {
         self.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
         self
     }
 
-    /// Tells it how long after 1970 its time was zero.
+    /// Sets the time since 1970 at which the manager's time was zero.
     pub const fn set_zero_since_1970(&mut self, zero_since_1970: Span) {
         self.zero_since_1970 = zero_since_1970;
     }
 
-    /// What has gone through so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Receivers that are told of changes now.
+    /// Returns how many receivers learn of changes now.
     #[must_use]
     pub fn watchers(&self) -> usize {
         self.watchers.len()
     }
 
-    /// Forwarders that have reported, but for those that have died since.
+    /// Returns how many forwarders have reported, without those that have died since.
     #[must_use]
     pub fn reporters(&self) -> usize {
         self.heard.keys().filter(|node| !self.dead.contains(node)).count()
     }
 
-    /// Whether a line carries packets as far as its ends say, and their neighbours.
+    /// Whether a line carries packets, as far as its ends and their neighbours report.
     #[must_use]
     pub fn is_up(&self, link: LinkId) -> bool {
         let ends = self.domain.graph.link(link);
@@ -214,8 +215,8 @@ impl TopologyManager {
         says_up(link) && says_up(self.domain.reverse(link)) && !is_dead(ends.from) && !is_dead(ends.to)
     }
 
-    /// Whether all forwarders beside a forwarder have lost it. One that has lost all of them itself, and
-    /// could say so, is alive.
+    /// Whether all neighbours of a forwarder have lost it. A forwarder that reports that it has lost all of
+    /// them itself is alive.
     fn has_died(&self, node: NodeId) -> bool {
         let is_between = |link: &LinkId| self.domain.is_forwarder(self.domain.graph.link(*link).to);
         let mut lines = self.domain.graph.outgoing(node).iter().copied().filter(is_between).peekable();
@@ -229,7 +230,7 @@ impl TopologyManager {
         self.domain.is_forwarder(node) && !is_alone && is_lost && !has_lost
     }
 
-    /// Takes what is said of a link, and tells whose lines that changes.
+    /// Records a report about a link, and handles the lines that change by it.
     fn take(&mut self, now: Time, report: &LinkReport) {
         let ends = self.domain.graph.link(report.link);
         let ends = [ends.from, ends.to];
@@ -254,7 +255,8 @@ impl TopologyManager {
         }
     }
 
-    /// The lines that are down: of each the link that begins at the node which the domain's file names first.
+    /// Returns the lines that are down. Each is given by its link that begins at the node which the domain's
+    /// file names first.
     pub fn down(&self) -> impl Iterator<Item = LinkId> + '_ {
         let lines = self.domain.graph.link_ids().filter(|link| self.domain.is_first_of_line(*link));
         lines.filter(|link| !self.is_up(*link))
@@ -270,14 +272,14 @@ impl TopologyManager {
         Body::Down(Down { forwarders, known, lines })
     }
 
-    /// The delay of a link: as measured, or as the domain's file says.
+    /// Returns the delay of a link: as measured, or else as the domain's file says.
     #[must_use]
     pub fn delay(&self, link: LinkId) -> Span {
         let known = Span::from_nanos(self.domain.graph.link(link).delay_ns);
         self.links[link.index()].delay.unwrap_or(known)
     }
 
-    /// Ways from a node on the lines that are up.
+    /// Returns ways from a node over lines that are up.
     fn plan(&self, now: Time, from: NodeId, targets: &[NodeId], k: usize, policy: Policy) -> Vec<PlannedWay> {
         let mut planned = self.domain.plan(from, targets, k, policy, |link| self.is_up(link));
         if let Some(sealer) = &self.sealer {
@@ -307,7 +309,7 @@ impl TopologyManager {
         (planned.into_iter().filter_map(route).collect(), links)
     }
 
-    /// Who sent a message.
+    /// Returns the node that sent a message.
     fn origin(&self, from: &Peer) -> Option<NodeId> {
         let (back, _) = frame::fields(from.way_back.as_ref()?)?;
         self.domain.origin(self.domain.topology.node, &back)
@@ -320,7 +322,7 @@ impl TopologyManager {
         self.out.push_back(Outgoing::Answer { to, message: Message { call, body }.to_bytes() });
     }
 
-    /// Has a question wait for its turn.
+    /// Puts a question into the queue of its host.
     fn ask(&mut self, now: Time, from: Peer, call: u64, request: PathsRequest) {
         let nodes = self.domain.graph.nodes().len();
         let are_hosts =
@@ -331,7 +333,7 @@ impl TopologyManager {
         }
         let (host, question) = (request.from, Question { from, call, request });
         if let Some(known) = self.questions.of(&host).find(|known| known.call == call) {
-            // It was asked again, maybe by another way.
+            // The host has asked again, perhaps by another way.
             *known = question;
         } else if self.questions.push(host, question).is_err() {
             self.counters.dropped += 1;
@@ -346,7 +348,7 @@ impl TopologyManager {
                 self.counters.dropped += 1;
                 return Body::Refused { reason: refusal::UNKNOWN_CLASS };
             };
-            // It stays so for the changes that are told later.
+            // The choice also holds for the changes that are reported later.
             (request.policy, request.k) = (class.paths.policy, request.k.min(class.paths.per_host));
         }
         self.counters.requests += 1;
@@ -374,8 +376,7 @@ impl TopologyManager {
             self.counters.dropped += 1;
             return Body::Refused { reason: refusal::OTHER_NODE };
         }
-        // Of one run the later one counts. Another run is another clock, which may be behind that of the
-        // last.
+        // Of one run, the later link state counts. Another run may have another clock, which may be behind.
         let is_news = |(started_ms, sequence): &(u64, u64)| {
             *started_ms != state.started_ms || *sequence < state.sequence
         };
@@ -399,7 +400,7 @@ impl TopologyManager {
         Some(watcher)
     }
 
-    /// A line went down or came up: those to whom it matters get new paths.
+    /// Handles a line that went down or came up: the receivers that it matters to get new paths.
     fn changed(&mut self, now: Time, link: LinkId, up: bool) {
         self.changes.push_back(Change::Line { link, up });
         self.due = now;
@@ -414,7 +415,8 @@ impl TopologyManager {
         }
     }
 
-    /// Answers some questions, and does what is due for some receivers; returns when the next is.
+    /// Answers some questions, and does the work that is due for some receivers. Returns when there is work
+    /// again.
     fn work(&mut self, now: Time) -> Time {
         for _ in 0..QUESTIONS_A_TURN {
             let Some((_, question)) = self.questions.next(|_| true) else { break };
@@ -423,7 +425,8 @@ impl TopologyManager {
         }
         for number in 0..WATCHERS_A_TURN {
             let due = self.timers.first().filter(|(due, _)| *due <= now).copied();
-            // By turns: those that do not acknowledge do not keep the others from new paths.
+            // Both kinds alternate, so that receivers that do not acknowledge do not keep others from new
+            // paths.
             let stale = if number % 2 == 0 && due.is_some() {
                 None
             } else {
@@ -440,9 +443,9 @@ impl TopologyManager {
         if next <= now || has_more { now + TURN_PAUSE } else { next }
     }
 
-    /// Looks for the paths of a receiver again, and has them sent if they are others.
+    /// Finds the paths of a receiver again, and has them sent if they have changed.
     fn plan_again(&mut self, now: Time, key: WatcherKey) {
-        // It may have asked anew meanwhile, or not want to be told any more.
+        // Meanwhile the receiver may have asked anew, or its interest may have ended.
         let Some(mut watcher) = self.unwatch(key) else { return };
         if std::mem::take(&mut watcher.is_stale) {
             let (routes, links) = self.routes(now, &watcher.request);
@@ -455,7 +458,7 @@ impl TopologyManager {
         self.watch(key, watcher);
     }
 
-    /// Sends a receiver its paths, or forgets it, as is due.
+    /// Sends a receiver its paths if that is due, or forgets the receiver if its lease has ended.
     fn push(&mut self, now: Time, (node, call): WatcherKey) {
         let Some(mut watcher) = self.unwatch((node, call)).filter(|watcher| watcher.until > now) else {
             return;
@@ -476,14 +479,14 @@ impl TopologyManager {
 }
 
 impl Machine for TopologyManager {
-    /// The payload of a frame, and who sent it.
+    /// The payload of a frame, and its sender.
     type Input<'a> = (Peer, &'a [u8]);
     type Transmit = Outgoing;
     type Event = Change;
 
     fn handle(&mut self, now: Time, (from, bytes): Self::Input<'_>) {
         match Message::parse(bytes) {
-            // Who gives no way back cannot be answered.
+            // A sender that gives no way back cannot be answered.
             Ok(_) if from.way_back.is_none() => self.counters.dropped += 1,
             Ok(Message { call, body: Body::Paths(request) }) => {
                 self.ask(now, from, call, request);

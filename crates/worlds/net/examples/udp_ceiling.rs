@@ -1,14 +1,16 @@
-//! What plain UDP carries between two processes over loopback, without any protocol: the ceiling.
+//! Measures the throughput of plain UDP between two processes over loopback, without any protocol: the
+//! ceiling.
 //!
 //! `cargo run --release -p anabranch-net --example udp_ceiling -- [--seconds N] [--payload N] [--segments N]
 //! [--window-kib N] [--unpinned] [--json]`
 //!
-//! Three rows: segmentation offload on both sides; on the sending side only, which is what a network card
-//! without receive offload gives; on neither. The receiver reports what it has every 256 KiB and the sender
-//! keeps at most 1 MiB under way, so that nothing is lost and both sides are kept busy; nobody reads the
-//! payload. Gbit/s are payload at the receiver, CPU seconds are user and system time of each process
-//! (`getrusage`) per 10⁹ bytes of payload. Loopback hands a super-datagram over whole, so the first row is
-//! above what a wire can do. Figures from a machine whose CPU pressure is not near 0 say little.
+//! The table has three rows: segmentation offload on both sides; on the sending side only, which is what a
+//! network card without receive offload gives; on neither. The receiver reports its total every 256 KiB and
+//! the sender keeps at most 1 MiB under way, so that nothing is lost and both sides are kept busy; the
+//! payload is not read. Gbit/s are payload at the receiver, CPU seconds are user and system time of each
+//! process (`getrusage`) per 10⁹ bytes of payload. Loopback hands a super-datagram over whole, so the first
+//! row is above the rate that a wire can carry. Figures from a machine whose CPU pressure is not near 0 say
+//! little.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
@@ -25,9 +27,9 @@ use nix::sys::time::TimeValLike as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The receiver reports after so many bytes.
+/// The receiver reports whenever this many bytes have arrived.
 const REPORT: u64 = 256 << 10;
-/// No report for so long means that something was lost: the sender starts over with an empty window.
+/// If no report comes for this long, datagrams were lost: the sender starts over with an empty window.
 const STALL: Span = Span::from_millis(100);
 
 struct Options {
@@ -50,8 +52,8 @@ struct Row {
     /// CPU seconds per 10⁹ bytes.
     sender_cpu: f64,
     receiver_cpu: f64,
-    /// The share of the time in which some task waited for a CPU: well above 0 on a busy machine, whose
-    /// figures mean little. `None` where the kernel does not tell.
+    /// The share of the time in which some task waited for a CPU. On a busy machine it is well above 0, and
+    /// the figures mean little. `None` where the kernel does not tell.
     pressure: Option<f64>,
 }
 
@@ -83,7 +85,7 @@ fn main() -> Result<()> {
     if std::thread::available_parallelism()?.get() < 2 {
         options.pinned = false;
     }
-    // Left alone, the scheduler at times puts both on one CPU, and the figures depend on its mood.
+    // Left alone, the scheduler at times puts both processes on one CPU, and the figures vary.
     if options.pinned {
         pin(0)?;
     }
@@ -134,7 +136,7 @@ fn print(rows: &[Row], options: &Options) {
     }
 }
 
-/// Sends from this process to a new one for the time asked.
+/// Sends from this process to a new one for the time that the options give.
 fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Result<Row> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["receive", if gro { "gro" } else { "plain" }, if options.pinned { "pinned" } else { "free" }])
@@ -176,7 +178,7 @@ fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Res
         match outcome {
             RecvOutcome::Received { .. } => heard = clock.now(),
             _ if clock.now().since(heard) >= STALL => {
-                // Written off: the totals at the end tell how much.
+                // The bytes under way are written off: the totals at the end tell how many were lost.
                 reported = sent;
                 heard = clock.now();
             }
@@ -187,7 +189,7 @@ fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Res
     let pressure = pressure_before
         .zip(pressure_micros())
         .map(|(before, after)| after.saturating_sub(before) as f64 / (options.seconds * 1_000_000) as f64);
-    // The empty-handed end mark may meet a full buffer.
+    // The datagram that marks the end may meet a full buffer.
     for _ in 0..20 {
         let _ = udp.send(&Datagrams {
             to: None,
@@ -215,8 +217,8 @@ fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Res
     })
 }
 
-/// The other process: counts what comes, reports it, and at the end prints bytes, nanoseconds and CPU
-/// nanoseconds.
+/// Runs the other process: counts the bytes that arrive, reports them, and at the end prints bytes,
+/// nanoseconds and CPU nanoseconds.
 fn receive(gro: bool) -> Result<()> {
     let udp = Udp::listen("127.0.0.1:0".parse()?)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -272,7 +274,7 @@ fn pin(_cpu: usize) -> Result<()> {
     Err("this system cannot pin processes: use --unpinned".into())
 }
 
-/// Microseconds so far in which some task waited for a CPU (`/proc/pressure/cpu`).
+/// Returns the microseconds so far in which some task waited for a CPU (`/proc/pressure/cpu`).
 fn pressure_micros() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
     text.lines().next()?.rsplit_once("total=")?.1.trim().parse().ok()

@@ -1,11 +1,12 @@
-//! What this process may do (capabilities(7)).
+//! The privileges of this process (capabilities(7)).
 
-/// To change interfaces, routes and the kernel's MPTCP endpoints.
+/// The privilege to change interfaces, routes and the kernel's MPTCP endpoints.
 pub const CAP_NET_ADMIN: u32 = 12;
-/// To make namespaces, and much else.
+/// The privilege to make namespaces, and to do much else.
 pub const CAP_SYS_ADMIN: u32 = 21;
 
-/// Whether this thread has all of these, as effective ones. No, where the system does not tell.
+/// Whether all of these capabilities are effective in this thread. Returns `false` where the system does not
+/// tell.
 #[must_use]
 pub fn has(all: &[u32]) -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();

@@ -22,13 +22,13 @@ impl Clock {
         Self { origin_nanos: monotonic_nanos() }
     }
 
-    /// The time since the start, in nanoseconds.
+    /// Returns the time since the start.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_nanos(monotonic_nanos().saturating_sub(self.origin_nanos))
     }
 
-    /// Blocks this thread until `deadline`; returns at once if that has passed.
+    /// Blocks this thread until `deadline`; returns at once if the deadline has passed.
     pub fn sleep_until(&self, deadline: Time) {
         loop {
             let left = deadline.since(self.now());

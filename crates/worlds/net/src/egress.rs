@@ -1,17 +1,18 @@
 //! The interface and the local address that a subflow must use.
 //!
-//! An [`Egress`] that somebody named is honoured or refused, never ignored. What is promised:
-//! * an interface (`eth0`): every packet leaves by it and only what arrives on it is received, by
-//!   `SO_BINDTODEVICE`. If that is not permitted (Linux before 5.7 without `CAP_NET_RAW`, some sandboxes),
-//!   one of its addresses is bound instead, but only if the routing tables send packets from that address out
-//!   of that interface; otherwise it is refused.
-//! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns it is used too, if a
-//!   route leads through it: a host with several providers wants that, because its routing table alone would
-//!   send everything to one of them.
-//! * both (`fe80::1%eth0`): both.
+//! An [`Egress`] that the user named is honoured or refused, never ignored. It promises:
+//! * an interface (`eth0`): every packet leaves by this interface and only packets that arrive on it are
+//!   received, by `SO_BINDTODEVICE`. If that is not permitted (Linux before 5.7 without `CAP_NET_RAW`, some
+//!   sandboxes), an address of the interface is bound instead. The routing tables must then send packets from
+//!   that address out of the interface; otherwise the egress is refused.
+//! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns the address is used,
+//!   too, if a route leads through it. A host with several providers needs that, because its routing table
+//!   alone would send everything to one of them.
+//! * both (`fe80::1%eth0`): the interface and the address.
 //!
-//! The route must exist in the routing tables: binding to a device makes IPv4 invent one otherwise (see
-//! `route_lookup`). A host reaches its own addresses over loopback, so another interface is refused for them.
+//! The route must exist in the routing tables: for a socket that is bound to a device, IPv4 invents a route
+//! otherwise (see `route_lookup`). A host reaches its own addresses over loopback, so another interface is
+//! refused for them.
 
 use std::fmt;
 use std::io;
@@ -29,27 +30,28 @@ pub struct Egress {
     address: Option<IpAddr>,
 }
 
-/// What an [`Egress`] resolves to for one peer.
+/// How a socket towards one peer is bound to keep the promise of an [`Egress`].
 #[derive(Default)]
 struct Binding {
     device: Option<(String, u32)>,
-    /// Whether the device is the promise and not merely the better choice.
+    /// Whether the device was promised; otherwise it is only the better choice.
     strict: bool,
     address: Option<IpAddr>,
 }
 
 impl Egress {
-    /// No promise: the kernel picks route and address.
+    /// Returns an egress without a promise: the kernel picks the route and the address.
     #[must_use]
     pub const fn any() -> Self {
         Self { device: None, address: None }
     }
 
-    /// Reads `eth0`, `192.0.2.7`, `2001:db8::7` or `fe80::1%eth0` and checks that the host has it.
+    /// Parses `eth0`, `192.0.2.7`, `2001:db8::7` or `fe80::1%eth0`, and checks that the host has the
+    /// interface and the address.
     ///
     /// # Errors
-    /// `NotFound` if the host has no such interface or address, with a message that lists what there is;
-    /// `NetworkDown` if the interface is down.
+    /// `NotFound` if the host has no such interface or address, with a message that lists those that it has;
+    /// `NetworkDown` if the interface is down; `InvalidInput` if the text before `%` is no address.
     pub fn parse(text: &str) -> io::Result<Self> {
         let all = interfaces()?;
         let (address, device) = match text.split_once('%') {
@@ -79,33 +81,33 @@ impl Egress {
         Ok(Self { device: device.map(str::to_owned), address })
     }
 
-    /// The interface of this name. Whether the host has it is seen when a socket is bound.
+    /// Returns the egress by the interface `name`. Binding a socket checks that the host has it.
     #[must_use]
     pub fn of_device(name: impl Into<String>) -> Self {
         Self { device: Some(name.into()), address: None }
     }
 
-    /// This local address. Whether the host has it is seen when a socket is bound.
+    /// Returns the egress from the local address `address`. Binding a socket checks that the host has it.
     #[must_use]
     pub const fn of_address(address: IpAddr) -> Self {
         Self { device: None, address: Some(address) }
     }
 
-    /// The interface it names.
+    /// Returns the name of the interface, if one is promised.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
     }
 
-    /// The local address it names.
+    /// Returns the local address, if one is promised.
     #[must_use]
     pub const fn address(&self) -> Option<IpAddr> {
         self.address
     }
 
-    /// Whether a socket that is bound to nothing sends as was promised, if the kernel gave it the address
-    /// `own` towards `peer`: from the address that was named and, by the routing tables, out of the
-    /// interface that was named. It does not prevent that packets arrive by another.
+    /// Whether a socket that is not bound keeps the promise, if the kernel gave it the address `own` towards
+    /// `peer`: it sends from the promised address and, by the routing tables, out of the promised interface.
+    /// Packets may still arrive by another interface.
     #[must_use]
     pub fn is_kept_by(&self, own: IpAddr, peer: IpAddr) -> bool {
         let leads = |device: &String| {
@@ -115,7 +117,7 @@ impl Egress {
         self.address.is_none_or(|address| address == own) && self.device.as_ref().is_none_or(leads)
     }
 
-    /// A UDP socket that keeps the promise, connected to `peer`.
+    /// Opens a UDP socket that keeps the promise, connected to `peer`.
     pub(crate) fn udp_socket(&self, peer: SocketAddr) -> io::Result<Socket> {
         let (socket, peer) = self.bound_socket(peer, Type::DGRAM, Protocol::UDP)?;
         socket
@@ -124,12 +126,12 @@ impl Egress {
         Ok(socket)
     }
 
-    /// A TCP socket that keeps the promise towards `peer`: bound, non-blocking, not yet connected; and the
-    /// address to connect it to, which is `peer` with the interface's zone where it needs one.
+    /// Opens a TCP socket that keeps the promise towards `peer`: bound, non-blocking, not yet connected.
+    /// Returns it with the address to connect it to: `peer`, with the interface's zone if it needs one.
     ///
     /// # Errors
-    /// `InvalidInput` if `peer` is no address that a host can have or of another family than the promised
-    /// address; otherwise the reason why the promise cannot be kept, such as an interface that is gone or has
+    /// `InvalidInput` if no host can have the address `peer`, or if its family is not that of the promised
+    /// address. Otherwise the reason why the promise cannot be kept, such as an interface that is gone or has
     /// no route.
     pub fn tcp_socket(&self, peer: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
         let (socket, peer) = self.bound_socket(peer, Type::STREAM, Protocol::TCP)?;
@@ -137,7 +139,8 @@ impl Egress {
         Ok((socket, peer))
     }
 
-    /// A socket that keeps the promise, and `peer` with the zone it needs.
+    /// Opens a socket that keeps the promise. Returns it with `peer`, which has the interface's zone if it
+    /// needs one.
     fn bound_socket(
         &self,
         peer: SocketAddr,
@@ -152,12 +155,12 @@ impl Egress {
         Ok((socket, peer))
     }
 
-    /// Makes a new socket of the family of `peer` keep the promise towards it. Returns the address to connect
-    /// it to, which is `peer` with the interface's zone where it needs one. Of an MPTCP socket this holds for
-    /// the first subflow.
+    /// Binds a new socket of the family of `peer` so that it keeps the promise towards `peer`. Returns the
+    /// address to connect it to: `peer`, with the interface's zone if it needs one. For an MPTCP socket, the
+    /// promise holds for the first subflow.
     ///
     /// # Errors
-    /// As [`tcp_socket`](Self::tcp_socket).
+    /// The errors of [`tcp_socket`](Self::tcp_socket).
     pub fn bind(&self, socket: &Socket, peer: SocketAddr) -> io::Result<SocketAddr> {
         let to = peer.ip();
         let refuse = |kind, why: &str| Err(io::Error::new(kind, format!("{to} via {self}: {why}")));
@@ -275,22 +278,22 @@ impl fmt::Display for Egress {
     }
 }
 
-/// The egresses towards `peer` that are worth a subflow each, when nobody named any.
+/// Returns the egresses towards `peer` that are worth a subflow each, if the user named none.
 ///
-/// * A peer that is this host: the one address the kernel would use.
+/// * If `peer` is this host: the one address that the kernel would use.
 /// * Otherwise each interface that is up, is not loopback and has a route to the peer, with its address: for
 ///   IPv4 every address of the interface; for IPv6 the one that the kernel prefers towards this peer (RFC
 ///   6724), since an interface commonly has several (stable, temporary, deprecated, unique local) that all
 ///   mean the same path.
-/// * An interface without such an address that a route to the peer leads through (*unnumbered*: the address
-///   is on loopback, say), with the address that the kernel picks.
+/// * Each interface without such an address through which a route to the peer leads (*unnumbered*: the
+///   address is on loopback, say), with the address that the kernel picks.
 /// * Link-local addresses only towards a link-local peer.
 ///
-/// Each is tried with a socket that is bound, connected and closed again; connecting UDP sends nothing.
-/// Nothing found is an empty list.
+/// Each candidate is tried with a socket that is bound, connected and closed again; connecting UDP sends
+/// nothing. If no candidate works, the list is empty.
 ///
 /// # Errors
-/// What reading the interfaces fails with.
+/// If the interfaces cannot be read.
 pub fn usable_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
     let peer = peer.to_canonical();
     if let Ok(route) = lookup(peer, None, None)
@@ -325,10 +328,11 @@ pub fn usable_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
     Ok(egresses)
 }
 
-/// The same without the end by which the kernel sends to `peer` where nothing is said.
+/// Returns the [`usable_egresses`] towards `peer` without the one that the kernel uses for a socket that is
+/// not bound.
 ///
 /// # Errors
-/// As for [`usable_egresses`].
+/// If the interfaces cannot be read.
 pub fn other_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
     let own = lookup(peer.to_canonical(), None, None).ok().and_then(|route| route.source);
     let mut all = usable_egresses(peer)?;
@@ -336,7 +340,7 @@ pub fn other_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
     Ok(all)
 }
 
-/// The interface called `name`, if it is there, up and (if asked) has `address`.
+/// Returns the interface called `name`, if it exists, is up and has `address`, where one is given.
 fn interface_named<'a>(
     all: &'a [Interface],
     name: &str,
@@ -360,8 +364,8 @@ fn not_found(all: &[Interface], what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, text)
 }
 
-/// An address of the interface `index` (or `wanted`) from which the routing tables reach `to` by that
-/// interface without a socket being bound to it.
+/// Returns an address of the interface `index` (only `wanted`, if that is given) from which the routing
+/// tables reach `to` by that interface, although no socket is bound to it.
 fn fallback_address(index: u32, wanted: Option<IpAddr>, to: IpAddr) -> io::Result<Option<IpAddr>> {
     let all = interfaces()?;
     let own = all.iter().filter(|i| i.index == index).flat_map(|i| i.addresses.iter().copied());
@@ -370,8 +374,8 @@ fn fallback_address(index: u32, wanted: Option<IpAddr>, to: IpAddr) -> io::Resul
     Ok(candidates.find(|&address| is_routed(address, to, index)))
 }
 
-/// Whether the routing tables send what goes from `from` to `to` out of the interface `index`, without a
-/// socket being bound to it.
+/// Whether the routing tables send packets from `from` to `to` out of the interface `index`, although no
+/// socket is bound to it.
 fn is_routed(from: IpAddr, to: IpAddr, index: u32) -> bool {
     lookup(to, Some(from), None).is_ok_and(|route| route.device == Some(index))
 }
@@ -436,7 +440,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let egress = Egress::parse("127.0.0.9").unwrap();
         let (socket, peer) = egress.tcp_socket(listener.local_addr().unwrap()).unwrap();
-        // Not connected yet: that is the caller's, who must not be blocked by it.
+        // The socket is not connected: the caller connects it and must not be blocked meanwhile.
         assert!(socket.peer_addr().is_err());
         socket.set_nonblocking(false).unwrap();
         socket.connect(&peer.into()).unwrap();
@@ -456,7 +460,7 @@ mod tests {
         }
     }
 
-    /// Where binding to a device is forbidden: an address stands in for its interface only if routes say so.
+    /// If binding to a device is forbidden, an address stands in for its interface only if routes lead there.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_fallback_address_is_used_only_where_it_routes() {
@@ -476,7 +480,7 @@ mod tests {
                 ip(&format!("link set e{n} up"));
             }
             ip("route add default via 10.77.1.2");
-            // The kernel tells a moment later that a cable's other end is on.
+            // The kernel reports a moment later that the other end of a cable is on.
             let up = |all: &[Interface]| all.iter().filter(|i| i.up && i.name.starts_with('d')).count() == 2;
             let looks = std::iter::repeat_with(|| interfaces().unwrap()).take(1_000);
             let all = looks

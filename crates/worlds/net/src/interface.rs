@@ -1,4 +1,4 @@
-//! What the host has: interfaces and their addresses.
+//! The interfaces of this host and their addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,28 +11,29 @@ use nix::net::if_::{InterfaceFlags, if_nametoindex};
 /// A network interface as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, such as `eth0`.
+    /// The name, such as `eth0`.
     pub name: String,
-    /// The kernel's number for it. A device that goes and comes back gets another.
+    /// The kernel's number for the interface. A device that goes and comes back gets another number.
     pub index: u32,
-    /// Whether it is switched on and has a carrier (`IFF_UP` and `IFF_RUNNING`).
+    /// Whether the interface is switched on and has a carrier (`IFF_UP` and `IFF_RUNNING`).
     pub up: bool,
-    /// Whether it leads only back to this host.
+    /// Whether the interface leads only back to this host.
     pub loopback: bool,
-    /// Its IPv4 and IPv6 addresses, in the kernel's order.
+    /// The IPv4 and IPv6 addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
-    /// The largest IP packet it takes, in bytes; `None` where the system does not tell (no `/sys`).
+    /// The largest IP packet that the interface takes, in bytes; `None` where the system does not tell (no
+    /// `/sys`).
     pub mtu: Option<u32>,
 }
 
-/// All interfaces of the host, ordered by index.
+/// Lists all interfaces of the host, ordered by index.
 ///
 /// # Errors
-/// What `getifaddrs` fails with (out of memory or descriptors).
+/// If `getifaddrs` fails (memory or descriptors are used up).
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
     for entry in getifaddrs()? {
-        // An interface that vanished since the list was made has no index: it is not there.
+        // An interface that vanished since the list was made has no index, and is left out.
         let Ok(index) = if_nametoindex(entry.interface_name.as_str()) else { continue };
         let interface = found.entry(index).or_insert_with(|| Interface {
             index,
@@ -55,7 +56,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found.into_values().collect())
 }
 
-/// Whether an address is good on its own link only: RFC 3927 section 2.1, RFC 4291 section 2.5.6.
+/// Whether an address is valid on its own link only: RFC 3927 section 2.1, RFC 4291 section 2.5.6.
 #[must_use]
 pub const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
@@ -69,7 +70,7 @@ fn mtu(name: &str) -> Option<u32> {
     std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?.trim().parse().ok()
 }
 
-/// One line that names every interface and its addresses, for messages that refuse a name.
+/// Returns one line that names every interface and its addresses, for messages that refuse a name.
 pub(crate) fn inventory(interfaces: &[Interface]) -> String {
     let mut text = String::new();
     for interface in interfaces {

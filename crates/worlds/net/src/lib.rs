@@ -2,42 +2,42 @@
 //!
 //! **Purpose.** Moves datagrams for machines: UDP with segmentation offload (GSO, GRO), ECN and batched
 //! system calls, bound to the interface a subflow was promised; the clock; and the one place where a process
-//! waits. It also makes what test beds are built of: network namespaces and TUN devices.
+//! waits. It also makes the parts of test beds: network namespaces and TUN devices.
 //!
 //! **Non-goals.** No protocol: nothing here looks into a datagram. No threads but the resolver's, no async
 //! runtime, no logging. Linux first; other Unix systems compile without offloads and without binding to
 //! interfaces.
 //!
 //! **Map.**
-//! * [`capabilities`]: what this process may do.
+//! * [`capabilities`]: the privileges of this process.
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
 //! * [`udp`]: [`Udp`], one socket of a source ([`Udp::listen`]) or of a subflow ([`Udp::connect`]).
-//! * [`interface`]: [`interfaces`], what the host has.
+//! * [`interface`]: [`interfaces`], the interfaces of this host.
 //! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
 //!   default set.
-//! * [`limits`]: [`Limits`], how fast a transfer may take what comes, in all and over each egress.
+//! * [`limits`]: [`Limits`], the rate at which a transfer may receive, in all and over each egress.
 //! * `marked`: how [`udp`] sends packets with a DSCP.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
-//! * [`places`]: [`Places`], a fair share of what is bounded, for tasks and threads.
+//! * [`places`]: [`Places`], fair shares of a limited number of places, for tasks and threads.
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](anabranch_algo::Time); [`WakeReceiver`], ends
 //!   the wait from elsewhere.
 //! * [`private_file`]: files that only their user may write, and secrets.
-//! * [`prometheus`]: numbers as text for Prometheus.
-//! * [`quantity`]: numbers with units, as command lines and scenarios have them.
-//! * [`resolver`]: [`Resolver`], names to addresses.
-//! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
-//! * `uplink`: [`uplink_of`], by which line of this host a local end sends.
+//! * [`prometheus`]: writes numbers as text for Prometheus.
+//! * [`quantity`]: reads numbers with units, as command lines and scenarios have them.
+//! * [`resolver`]: [`Resolver`], turns names into addresses.
+//! * [`mptcp_socket`]: the measurements of an MPTCP connection of this process, subflow by subflow (Linux).
+//! * `uplink`: [`uplink_of`], the line by which a local end leaves this host.
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
-//! * [`nearest`](nearest()): which name was meant, for messages about one that does not exist.
+//! * [`nearest`](nearest()): finds the name that was meant, for messages about one that does not exist.
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
-//! * [`testing`]: how tests of all crates say that they do not run here.
-//! * `syscalls`: the system calls that only unsafe code can make; for all crates are `end_with_parent` (a
-//!   child process does not outlive this one), `ProcessFd` and `set_nice` (Linux).
+//! * [`testing`]: how tests of all crates are skipped, kept apart from each other and lengthened.
+//! * `syscalls`: the system calls that only unsafe code can make. Other crates use `end_with_parent` (a child
+//!   process does not outlive this one), `ProcessFd` and `set_nice` (Linux).
 //!
-//! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints what a pair of these
-//! sockets carries on this machine: the ceiling of every protocol above.
+//! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints the throughput of a pair
+//! of these sockets on this machine: the ceiling of every protocol above.
 #![deny(unsafe_code)]
 
 pub mod capabilities;

@@ -1,5 +1,4 @@
-//! How fast a transfer may take what others send to it: in all, and over each egress that has a limit of its
-//! own.
+//! Limits the rate at which a transfer receives: in all, and over each egress that has a limit of its own.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use anabranch_algo::{Rate, RateLimiter, RateLimits};
 
 use crate::egress::Egress;
 
-/// The limits of one transfer. Clones share them. All times that the limits are told come from one clock.
+/// The rate limits of one transfer. Clones share them. All times given to the limits must be of one clock.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     whole: Option<Arc<RateLimiter>>,
@@ -15,7 +14,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of all together, if there is one, and of these egresses. The same egress twice has both limits.
+    /// Creates the limits: `whole` for all that is received, if it is given, and one for each egress of
+    /// `via`. An egress that is given twice has both limits.
     #[must_use]
     pub fn new(whole: Option<Rate>, via: impl IntoIterator<Item = (Egress, Rate)>) -> Self {
         let limiter = |rate| Arc::new(RateLimiter::new(Some(rate)));
@@ -23,7 +23,7 @@ impl Limits {
         Self { whole: whole.map(limiter), via: via.collect() }
     }
 
-    /// The limits of what comes over `via`.
+    /// Returns the limits of the data that arrives over `via`.
     #[must_use]
     pub fn of(&self, via: &Egress) -> RateLimits {
         let named = self.via.iter().filter(|(egress, _)| egress == via).map(|(_, limiter)| limiter);

@@ -1,5 +1,5 @@
-//! Sends datagrams with a code point of differentiated services: quinn-udp writes the two bits of ECN into
-//! that field of the IP header and zeros beside them, whatever the socket's own options are.
+//! Sends datagrams with a code point of differentiated services (DSCP). quinn-udp writes only the two bits of
+//! ECN into that field of the IP header, and zeros beside them, whatever the options of the socket are.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::Transmit;
 use socket2::Socket;
 
-/// Sends as [`UdpSocketState::try_send`](quinn_udp::UdpSocketState::try_send), with this code point beside
-/// the bits of ECN.
+/// Sends as [`UdpSocketState::try_send`](quinn_udp::UdpSocketState::try_send) does, with the code point
+/// `dscp` beside the bits of ECN.
 pub(crate) fn send(socket: &Socket, transmit: &Transmit<'_>, dscp: u8) -> io::Result<()> {
     let field = dscp << 2 | transmit.ecn.map_or(0, |ecn| ecn as u8);
     let wide = i32::from(field);

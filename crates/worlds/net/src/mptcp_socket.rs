@@ -1,6 +1,6 @@
-//! How an MPTCP connection of this process fares, subflow by subflow (`MPTCP_FULL_INFO` of `linux/mptcp.h`,
-//! Linux 6.5). Unlike [`SockDiag`](crate::netlink::SockDiag) it needs no privilege to tell which subflows
-//! belong together.
+//! Measurements of an MPTCP connection of this process, subflow by subflow (`MPTCP_FULL_INFO` of
+//! `linux/mptcp.h`, Linux 6.5). Unlike [`SockDiag`](crate::netlink::SockDiag), this needs no privilege to
+//! tell which subflows belong together.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,31 +12,32 @@ use nix::libc;
 use crate::netlink::{MptcpInfo, TcpInfo};
 use crate::syscalls::{mptcp_full_info, tcp_info};
 
-/// `struct mptcp_subflow_info`: a number, and two `struct __kernel_sockaddr_storage`.
+/// The size of `struct mptcp_subflow_info`, in bytes: a number, and two `struct __kernel_sockaddr_storage`.
 const SUBFLOW_BYTES: usize = 264;
 const LOCAL_AT: usize = 8;
 const REMOTE_AT: usize = 136;
-/// As much of `struct tcp_info` as [`TcpInfo`] reads, and more.
+/// Room for `struct tcp_info`, in bytes: more than [`TcpInfo`] reads.
 const TCP_BYTES: usize = 256;
-/// The kernel has eight more than the first at most.
+/// The most subflows that are read. The kernel has at most eight besides the first.
 const SUBFLOWS_MAX: u32 = 16;
 
 /// A subflow of an MPTCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubflowInfo {
-    /// Its own end.
+    /// The local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// The remote address and port.
     pub remote: SocketAddr,
-    /// How it fares.
+    /// The measurements of the subflow.
     pub tcp: TcpInfo,
 }
 
-/// How an MPTCP socket fares: the connection, and its subflows. `None` if it is none, or goes on as plain
-/// TCP since the other end or the path refused.
+/// Returns the measurements of an MPTCP socket: those of the connection, and those of its subflows. Returns
+/// `None` if it is no MPTCP socket, or continues as plain TCP because the other end or the path refused
+/// MPTCP.
 ///
 /// # Errors
-/// `fd` is no socket.
+/// If `fd` is no socket.
 pub fn mptcp_socket_info(fd: BorrowedFd<'_>) -> io::Result<Option<(MptcpInfo, Vec<SubflowInfo>)>> {
     let full = match mptcp_full_info::<SUBFLOW_BYTES, TCP_BYTES>(fd, SUBFLOWS_MAX) {
         Ok(full) => full,
@@ -52,10 +53,11 @@ pub fn mptcp_socket_info(fd: BorrowedFd<'_>) -> io::Result<Option<(MptcpInfo, Ve
     Ok((!info.fallback).then(|| (info, full.subflows.iter().filter_map(subflow).collect())))
 }
 
-/// How a TCP connection fares; of an MPTCP socket, its first subflow (`TCP_INFO`).
+/// Returns the measurements of a TCP connection; for an MPTCP socket, those of its first subflow
+/// (`TCP_INFO`).
 ///
 /// # Errors
-/// `fd` is no TCP socket.
+/// If `fd` is no TCP socket.
 pub fn tcp_socket_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     Ok(TcpInfo::parse(&tcp_info::<TCP_BYTES>(fd)?))
 }

@@ -18,7 +18,7 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::syscalls;
 
-/// The namespace of the calling thread.
+/// The path of the calling thread's network namespace.
 pub const OWN_PATH: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace, held by a descriptor.
@@ -27,13 +27,13 @@ pub struct Namespace {
     fd: OwnedFd,
 }
 
-/// An error with the attempt in words before it.
+/// Returns the error with the attempt `what`, in words, before it.
 fn said(error: impl Into<io::Error>, what: &str) -> io::Error {
     let error = error.into();
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Runs `work` on a thread of its own, so that the caller's stays in its namespace.
+/// Runs `work` on a thread of its own, so that the calling thread stays in its namespace.
 fn in_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("namespace".into()).spawn_scoped(scope, work)?;
@@ -42,10 +42,11 @@ fn in_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
 }
 
 impl Namespace {
-    /// A new one, without a name, with nothing in it but the loopback device, which is up.
+    /// Makes a network namespace without a name. It holds nothing but the loopback device, which is up.
     ///
     /// # Errors
-    /// `PermissionDenied` without `CAP_SYS_ADMIN`; out of descriptors or of what `max_net_namespaces` allows.
+    /// `PermissionDenied` without `CAP_SYS_ADMIN`; another error if no more descriptors can be opened or
+    /// `max_net_namespaces` allows no more namespaces.
     pub fn new() -> io::Result<Self> {
         in_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|e| match e {
@@ -58,33 +59,33 @@ impl Namespace {
         })?
     }
 
-    /// The namespace of the calling thread.
+    /// Opens the namespace of the calling thread.
     ///
     /// # Errors
-    /// `/proc` is not mounted; out of descriptors.
+    /// If `/proc` is not mounted or no more descriptors can be opened.
     pub fn current() -> io::Result<Self> {
         Self::open(Path::new(OWN_PATH))
     }
 
-    /// The inode of the calling thread's namespace. It is unique among existing namespaces and may be used
-    /// again later.
+    /// Returns the inode of the calling thread's namespace. No other existing namespace has it, but a later
+    /// one may.
     ///
     /// # Errors
-    /// `/proc` is not mounted; the message names the path.
+    /// If `/proc` is not mounted; the message names the path.
     pub fn current_inode() -> io::Result<u64> {
         let metadata = fs::metadata(OWN_PATH);
         Ok(metadata.map_err(|e| said(e, &format!("network namespace {OWN_PATH}")))?.ino())
     }
 
-    /// The namespace at a path: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`. Other files are not
-    /// opened, so that a FIFO does not block this call and a device is not touched.
+    /// Opens the namespace at a path: `/run/netns/NAME`, `/proc/PID/ns/net`, `/proc/PID/fd/N`. Other files
+    /// are not opened, so that a FIFO does not block this call and a device is not touched.
     ///
     /// # Errors
-    /// There is none, or it may not be opened; `InvalidInput` if it is no namespace; the message names the
-    /// path. Whether it is a network namespace shows when it is entered.
+    /// If there is no such file, or it may not be opened; `InvalidInput` if it is no namespace; the message
+    /// names the path. Only [`enter`](Self::enter) finds out whether it is a network namespace.
     pub fn open(path: &Path) -> io::Result<Self> {
         let failed = |e: io::Error| said(e, &format!("network namespace {}", path.display()));
-        // A descriptor of the path alone (open(2), O_PATH): examined first, then opened.
+        // O_PATH gives a descriptor of the path alone (open(2)): the file is examined first, then opened.
         let place = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path);
         let place = place.map_err(failed)?;
         if fstatfs(&place).map_err(|e| failed(e.into()))?.filesystem_type() != NSFS_MAGIC {
@@ -94,31 +95,32 @@ impl Namespace {
         Ok(Self { fd: file.into() })
     }
 
-    /// Runs `work` on a thread that has entered it, and waits for it. Sockets that it makes and processes
-    /// that it starts belong there for good. A panic goes through to the caller.
+    /// Runs `work` on a thread that has entered the namespace, and waits for it. Sockets that `work` makes
+    /// and processes that it starts belong to the namespace for good. A panic of `work` goes through to the
+    /// caller.
     ///
     /// # Errors
-    /// Those of [`enter`](Self::enter); no thread can be made.
+    /// If [`enter`](Self::enter) fails, or if no thread can be made.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         in_own_thread(|| self.enter().map(|()| work()))?
     }
 
-    /// Moves the calling thread there, for good; sockets and processes it makes from now on belong there. One
-    /// system call and no allocation if it succeeds, so that it can be used between `fork` and `exec`.
+    /// Moves the calling thread into the namespace, for good: sockets and processes that it makes from now on
+    /// belong there. If it succeeds, it makes one system call and allocates nothing, so that it can be used
+    /// between `fork` and `exec`.
     ///
     /// # Errors
-    /// `PermissionDenied` without `CAP_SYS_ADMIN`; `InvalidInput` if the descriptor is of something else.
+    /// `PermissionDenied` without `CAP_SYS_ADMIN`; `InvalidInput` if the descriptor is no network namespace.
     pub fn enter(&self) -> io::Result<()> {
         setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)
     }
 
-    /// Writes a setting below `/proc/sys`, such as `net.mptcp.enabled`, as it is in this namespace. As in
-    /// sysctl(8) the parts are separated by dots, or by slashes where a part has dots
-    /// (`net/ipv4/conf/eth0.5/rp_filter`).
+    /// Writes a setting below `/proc/sys`, such as `net.mptcp.enabled`, for this namespace. As in sysctl(8),
+    /// dots separate the parts, or slashes if a part has dots (`net/ipv4/conf/eth0.5/rp_filter`).
     ///
     /// # Errors
-    /// There is no such setting or it refuses the value; the message names both. `InvalidInput` if the key
-    /// does not begin with `net`, since nothing else belongs to the namespace.
+    /// If there is no such setting or it refuses the value; the message names both. `InvalidInput` if the key
+    /// does not begin with `net`, since no other setting belongs to the namespace.
     pub fn sysctl(&self, key: &str, value: &str) -> io::Result<()> {
         let path = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
         let path = Path::new(&path);
@@ -196,7 +198,7 @@ mod tests {
         let (_reader, writer) = io::pipe().unwrap();
         let fifo = std::env::temp_dir().join(format!("anabranch-namespace-{}", std::process::id()));
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        // Opening it for reading would wait for a writer.
+        // Opening the FIFO for reading would wait for a writer.
         let opened = Namespace::open(&fifo);
         fs::remove_file(&fifo).unwrap();
         assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput);

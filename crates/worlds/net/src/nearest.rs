@@ -1,13 +1,13 @@
-//! Which name somebody meant who wrote another one: for messages about keys and commands that do not exist.
+//! Finds the name that was meant by a wrong one, for messages about keys and commands that do not exist.
 
-/// Which of `names` was probably meant by `word`; none if nothing is near.
+/// Returns the one of `names` that `word` probably means; `None` if none is near.
 #[must_use]
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let letters = word.chars().count();
     let far = |name: &str| {
         let low = name.to_lowercase();
-        // The beginning of a name, or a name with something behind it, is meant as that name.
+        // The beginning of a name means that name, and so does a name with more letters after it.
         if letters >= 3 && (low.starts_with(&word) || (low.len() >= 3 && word.starts_with(&low))) {
             1
         } else {
@@ -21,7 +21,7 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     best.filter(|(far, name)| near(*far, name)).map(|(_, name)| name)
 }
 
-/// How many letters to insert, delete, replace or swap with their neighbour (optimal string alignment).
+/// Counts the letters to insert, delete, replace or swap with their neighbour (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,14 +1,14 @@
 //! The kernel's network configuration and its sockets, over netlink (RFC 3549, netlink(7)), synchronously.
 //!
-//! Each socket works in the network namespace that its thread was in when it was opened, and stays there
-//! when the thread moves on.
+//! Each socket works in the network namespace that its thread was in when the thread opened it, and stays
+//! there when the thread moves on.
 //!
 //! * [`Netlink`]: interfaces, addresses, routes, policy rules (rtnetlink(7)).
 //! * [`PathManager`]: the endpoints and limits of the kernel's MPTCP (generic netlink, `linux/mptcp_pm.h`).
-//! * [`SockDiag`]: the TCP and MPTCP sockets and how they fare (`sock_diag(7)`, `linux/inet_diag.h`).
+//! * [`SockDiag`]: the TCP and MPTCP sockets and their measurements (`sock_diag(7)`, `linux/inet_diag.h`).
 //!
 //! No library is used: the three protocols need a dozen messages, whose encoding is in [`message`]. Functions
-//! of a byte slice (`parse`) read the kernel's answers; they skip unknown parts and return `None` for
+//! called `parse` read the kernel's answers from a byte slice; they skip unknown parts and return `None` for
 //! truncated ones.
 
 mod address;

@@ -1,4 +1,4 @@
-//! Notice that the host's interfaces, addresses or routes changed.
+//! Notices changes of the host's interfaces, addresses and routes.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,18 +10,18 @@ use anabranch_algo::{Span, Time};
 
 use crate::interface::{Interface, interfaces};
 
-/// How often the list is read again where the kernel tells nothing.
+/// How often the interfaces are read again where the kernel reports no changes.
 const POLL_INTERVAL: Span = Span::from_secs(1);
 
-/// Messages taken in one call; the rest make the descriptor readable again.
+/// The most messages taken in one call; the others make the descriptor readable again.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MESSAGES_MAX: usize = 256;
 
 /// Tells when it is worth asking [`interfaces`] and [`usable_egresses`](crate::usable_egresses) again.
 ///
-/// On Linux the kernel reports changes over rtnetlink (RFC 3549): wait for [`fd`](Self::fd). Without that,
-/// the list is read once a second: wait until [`deadline`](Self::deadline). Callers do both and need not know
-/// which applies.
+/// On Linux the kernel reports changes over rtnetlink (RFC 3549): wait for [`fd`](Self::fd). Where that
+/// fails, the list is read once a second: wait until [`deadline`](Self::deadline). Callers do both and need
+/// not know which applies.
 #[derive(Debug)]
 pub struct NetworkMonitor {
     netlink: Option<OwnedFd>,
@@ -30,10 +30,10 @@ pub struct NetworkMonitor {
 }
 
 impl NetworkMonitor {
-    /// Starts to monitor; changes from now on are told.
+    /// Starts to monitor: changes from now on are reported.
     ///
     /// # Errors
-    /// If neither way works: the interfaces cannot be read.
+    /// If neither way works, because the interfaces cannot be read.
     pub fn new() -> io::Result<Self> {
         let netlink = subscribe().ok();
         let last_interfaces = if netlink.is_some() { Vec::new() } else { interfaces()? };
@@ -41,19 +41,19 @@ impl NetworkMonitor {
         Ok(Self { netlink, last_interfaces, next_read })
     }
 
-    /// What becomes readable on a change.
+    /// Returns the descriptor that becomes readable on a change, if the kernel reports changes.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.netlink.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
-    /// When to call [`changed`](Self::changed) even if nothing became readable.
+    /// Returns when to call [`changed`](Self::changed) even if nothing became readable.
     #[must_use]
     pub const fn deadline(&self) -> Time {
         self.next_read
     }
 
-    /// Whether something may have changed since the last call. `now` must be a time of one clock.
+    /// Whether something may have changed since the last call. All times `now` must be of one clock.
     pub fn changed(&mut self, now: Time) -> bool {
         if let Some(netlink) = &self.netlink {
             return drain(netlink);
@@ -62,7 +62,7 @@ impl NetworkMonitor {
             return false;
         }
         self.next_read = now + POLL_INTERVAL;
-        // What cannot be read now is compared next time.
+        // If the interfaces cannot be read now, they are compared next time.
         let Ok(found) = interfaces() else { return false };
         let changed = found != self.last_interfaces;
         self.last_interfaces = found;
@@ -73,8 +73,8 @@ impl NetworkMonitor {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn subscribe() -> io::Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
-    // linux/rtnetlink.h: RTMGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE. Routes too: an
-    // address is of no use until its default route has come.
+    // linux/rtnetlink.h: RTMGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE. Routes are
+    // included, because an address is of no use until its default route has come.
     const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let netlink = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
@@ -89,9 +89,9 @@ fn drain(netlink: &OwnedFd) -> bool {
     let mut any = false;
     let mut message = [0; 64];
     for _ in 0..MESSAGES_MAX {
-        // That something came says enough; the rest of the message is cut off.
+        // That a message came says enough; the rest of the message is cut off.
         match recv(netlink.as_fd().as_raw_fd(), &mut message, MsgFlags::empty()) {
-            // ENOBUFS: the kernel had more to tell than fits, so something changed.
+            // ENOBUFS: the kernel had more messages than fit, so something changed.
             Ok(1..) | Err(Errno::ENOBUFS) => any = true,
             Err(Errno::EINTR) => {}
             _ => break,

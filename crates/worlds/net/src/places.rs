@@ -1,8 +1,8 @@
-//! Places in the world: a [`FairShare`] that tasks and threads share, and that tells them when to give up.
+//! A [`FairShare`] for tasks and threads: they share its places, and it tells them when to give one up.
 //!
-//! A task takes a place ([`Places::take`]), says when it hears of its holder ([`HeldPlace::heard`]), and
-//! waits for [`HeldPlace::given_up`] beside all else that it waits for: then it ends, and drops the place.
-//! Until it has done so, one more than the capacity may be in use.
+//! A task takes a place ([`Places::take`]), reports when it hears from the holder ([`HeldPlace::heard`]), and
+//! waits for [`HeldPlace::given_up`] beside its other work. When that returns, the task ends and drops the
+//! place. Until then, one place more than the capacity may be in use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use anabranch_algo::fair_share::{Counters, FairShare, Full, Place, Yields};
 
 use crate::Clock;
 
-/// What a task hears of its holder counts once in so long: more often it makes no difference.
+/// The shortest time between two reports that a holder was heard: more frequent reports make no difference.
 const HEARD_EVERY: Span = Span::from_millis(10);
 
-/// Who shares a place before anyone has shown who it is: an IPv4 address, or the /64 network of an IPv6
-/// address, for a host has all addresses of such a network (RFC 4291, section 2.5.4).
+/// Returns the holder to share places by while a peer has not proven who it is: the IPv4 address, or the /64
+/// network of an IPv6 address, since one host has all addresses of such a network (RFC 4291, section 2.5.4).
 #[must_use]
 pub fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -32,15 +32,15 @@ pub fn host_of(address: IpAddr) -> IpAddr {
 
 struct State<K> {
     share: FairShare<K>,
-    /// What each place is told. A place has its own lock, so that tasks which wait do not wait for each
+    /// The messages to each place. A place has its own lock, so that waiting tasks do not wait for each
     /// other.
     told: BTreeMap<Place, Arc<Mutex<Told>>>,
 }
 
-/// Whether a place was told to give up since that was last asked.
+/// Whether a place was told to give up since its task last asked.
 #[derive(Debug)]
 enum Told {
-    /// It was not told; the waker of the task that waits for it.
+    /// The place was not told. The field has the waker of the task that waits, if there is one.
     No(Option<Waker>),
     Yes,
 }
@@ -49,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Places that all share. Clones are the same.
+/// Places that all holders share. Clones share the same places.
 pub struct Places<K> {
     state: Arc<Mutex<State<K>>>,
     clock: Clock,
@@ -68,7 +68,7 @@ impl<K> fmt::Debug for Places<K> {
 }
 
 impl<K: Ord + Clone> Places<K> {
-    /// So many.
+    /// Creates places with `capacity` units in all.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         let state = State { share: FairShare::new(capacity), told: BTreeMap::new() };
@@ -79,10 +79,10 @@ impl<K: Ord + Clone> Places<K> {
         lock(&self.state)
     }
 
-    /// A place for `holder`; another one may be told to give up for it.
+    /// Takes a place for `holder`. To make room, another place may be told to give up.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if there is no room, and none can be made.
     pub fn take(&self, holder: K, yields: Yields) -> Result<HeldPlace<K>, Full> {
         let mut state = self.lock();
         let (place, gives_way) = state.share.ask(self.clock.now(), holder, yields)?;
@@ -93,13 +93,13 @@ impl<K: Ord + Clone> Places<K> {
         Ok(HeldPlace { places: self.clone(), place, told, heard_ns: AtomicU64::new(0) })
     }
 
-    /// What was decided in all.
+    /// Returns how many places gave way and how many requests were refused, in all.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.lock().share.counters()
     }
 
-    /// Units that are held.
+    /// Returns the number of units that are held.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.lock().share.used()
@@ -115,12 +115,12 @@ impl<K> State<K> {
     }
 }
 
-/// A place that is held until this is dropped.
+/// A place that is held until this value is dropped.
 pub struct HeldPlace<K: Ord + Clone> {
     places: Places<K>,
     place: Place,
     told: Arc<Mutex<Told>>,
-    /// When it was last heard of.
+    /// When the holder was last reported as heard, in nanoseconds of the clock.
     heard_ns: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl<K: Ord + Clone> fmt::Debug for HeldPlace<K> {
 }
 
 impl<K: Ord + Clone> HeldPlace<K> {
-    /// Its holder has said or moved something.
+    /// Reports that the holder has said or moved something.
     pub fn heard(&self) {
         let now = self.places.clock.now();
         let last = self.heard_ns.load(Ordering::Relaxed);
@@ -141,20 +141,21 @@ impl<K: Ord + Clone> HeldPlace<K> {
         }
     }
 
-    /// It is given up more readily now, or less.
+    /// Sets how readily the place is given up.
     pub fn set_yields(&self, yields: Yields) {
         self.places.lock().share.set_yields(self.place, yields);
     }
 
-    /// It has so many units now; another one may be told to give up for that, or this one.
+    /// Sets the number of units that the place holds. To make room, another place or this one may be told to
+    /// give up.
     pub fn resize(&self, units: u64) {
         let mut state = self.places.lock();
         let gives_way = state.share.resize(self.place, units);
         state.tell(gives_way);
     }
 
-    /// Whether it was told to give up since the last time this was ready; `cx` is woken when it is. One task
-    /// waits at a time.
+    /// Whether the place was told to give up since this method last returned `Ready`. If not, `cx` is woken
+    /// when it is told. Only one task can wait at a time.
     pub fn poll_given_up(&self, cx: &Context<'_>) -> Poll<()> {
         match &mut *lock(&self.told) {
             told @ Told::Yes => {
@@ -170,7 +171,7 @@ impl<K: Ord + Clone> HeldPlace<K> {
         }
     }
 
-    /// Returns when it is told to give up.
+    /// Returns when the place is told to give up.
     pub async fn given_up(&self) {
         poll_fn(|cx| self.poll_given_up(cx)).await;
     }

@@ -1,4 +1,4 @@
-//! The one place where a process waits.
+//! Waits for sockets and deadlines: the one place where a process waits.
 
 use std::io::{self, Read as _, Write as _};
 use std::mem;
@@ -12,54 +12,55 @@ use nix::poll::{PollFd, PollFlags};
 
 use crate::Clock;
 
-/// What to wait for on one descriptor. Reading is always waited for, since errors are read too.
+/// The event to wait for on a descriptor. Reading is always included, since errors are read, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Until there is something to read.
+    /// Wait until there is something to read.
     Read,
-    /// Until there is something to read or room to write.
+    /// Wait until there is something to read or room to write.
     ReadWrite,
 }
 
-/// What a descriptor is ready for.
+/// The readiness of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// Something to read: data or an error.
+    /// Whether there is something to read: data or an error.
     pub read: bool,
-    /// Room to write, or an error that writing would meet.
+    /// Whether there is room to write, or an error that writing would meet.
     pub write: bool,
 }
 
 /// Waits for descriptors until a deadline, to the nanosecond where the system has `ppoll`.
 ///
-/// The set is given anew with each wait: with the tens of sockets that one transfer has, that is cheaper than
-/// keeping a registration in the kernel true. No allocation after the set has had its largest size.
+/// The caller gives the set with each wait: with the tens of sockets that one transfer has, that is cheaper
+/// than keeping a registration in the kernel up to date. Once the set has had its largest size, waiting
+/// allocates nothing.
 #[derive(Debug)]
 pub struct Poller {
     clock: Clock,
-    /// Room for the next call's set; always empty between calls.
+    /// Memory for the set of the next call; always empty between calls.
     spare: Vec<PollFd<'static>>,
     ready: Vec<Ready>,
 }
 
 impl Poller {
-    /// A poller whose deadlines are times of `clock`.
+    /// Creates a poller whose deadlines are times of `clock`.
     ///
-    /// On Linux the calling thread's timer slack goes from 50 µs to the least there is, since the rate limit
-    /// needs it: create it in the thread that waits.
+    /// On Linux this sets the calling thread's timer slack from 50 µs to the least that is possible, since
+    /// the rate limit needs it: create the poller in the thread that waits.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        // Without it, waits merely end a little later.
+        // If this fails, waits merely end a little later.
         let _ = nix::sys::prctl::set_timerslack(1);
         Self { clock, spare: Vec::new(), ready: Vec::new() }
     }
 
-    /// Waits until a descriptor is ready or `deadline` has come ([`Time::NEVER`]: no deadline; a past one:
-    /// looks without waiting). Returns how many are ready; a signal ends the wait early with 0.
+    /// Waits until a descriptor is ready or `deadline` has come. [`Time::NEVER`] is no deadline; a past one
+    /// looks without waiting. Returns how many descriptors are ready; a signal ends the wait early with 0.
     ///
     /// # Errors
-    /// What `ppoll` fails with: out of memory or too many descriptors.
+    /// If `ppoll` fails: memory is used up or there are too many descriptors.
     pub fn wait<'a>(
         &mut self,
         set: impl IntoIterator<Item = (BorrowedFd<'a>, Interest)>,
@@ -77,7 +78,7 @@ impl Poller {
         let result = poll(&mut fds, left);
         self.ready.clear();
         self.ready.extend(fds.iter().map(|fd| {
-            // Bits this library has no name for: look at the socket.
+            // The library has no name for these bits: the caller looks at the socket.
             let Some(flags) = fd.revents() else { return Ready { read: true, write: true } };
             let failed = flags.intersects(PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL);
             Ready {
@@ -86,7 +87,7 @@ impl Poller {
             }
         }));
         fds.clear();
-        // Nothing to map: this only gives the empty room its longer lifetime back, in place.
+        // Nothing is mapped: this only gives the empty memory its longer lifetime back, in place.
         self.spare = fds.into_iter().map(|_| unreachable!("the set was cleared")).collect();
         match result {
             Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
@@ -97,7 +98,7 @@ impl Poller {
         }
     }
 
-    /// What the descriptor at place `index` of the last wait's set is ready for.
+    /// Returns the readiness of the descriptor at position `index` in the set of the last wait.
     #[must_use]
     pub fn ready(&self, index: usize) -> Ready {
         self.ready.get(index).copied().unwrap_or_default()
@@ -111,7 +112,7 @@ fn poll(fds: &mut [PollFd<'_>], left_nanos: Option<u64>) -> nix::Result<i32> {
     nix::poll::ppoll(fds, timeout, None)
 }
 
-/// Whole milliseconds, rounded up so that the deadline has passed when the wait ends.
+/// Waits in whole milliseconds, rounded up so that the deadline has passed when the wait ends.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd", target_os = "dragonfly")))]
 fn poll(fds: &mut [PollFd<'_>], left_nanos: Option<u64>) -> nix::Result<i32> {
     use nix::poll::PollTimeout;
@@ -122,7 +123,7 @@ fn poll(fds: &mut [PollFd<'_>], left_nanos: Option<u64>) -> nix::Result<i32> {
     nix::poll::poll(fds, timeout)
 }
 
-/// The waiting side of a wake-up: a descriptor that becomes readable when a [`Waker`] says so.
+/// The waiting side of a wake-up: a descriptor that becomes readable when a [`Waker`] wakes it.
 #[derive(Debug)]
 pub struct WakeReceiver {
     reader: UnixStream,
@@ -134,10 +135,10 @@ pub struct WakeReceiver {
 pub struct Waker(Arc<UnixStream>);
 
 impl WakeReceiver {
-    /// Makes a pair.
+    /// Creates the waiting side and its waker.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// If no more descriptors can be opened.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
         reader.set_nonblocking(true)?;
@@ -145,13 +146,13 @@ impl WakeReceiver {
         Ok(Self { reader, waker: Waker(Arc::new(writer)) })
     }
 
-    /// The other side; clone it freely.
+    /// Returns the waker, which may be cloned freely.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Takes the wake-ups that have come, and says whether there were any.
+    /// Takes all wake-ups that have come. Returns whether there were any.
     pub fn drain(&self) -> bool {
         let mut sink = [0; 64];
         let mut any = false;
@@ -169,23 +170,23 @@ impl AsFd for WakeReceiver {
 }
 
 impl Waker {
-    /// Wakes. Many wake-ups before the wait count as one.
+    /// Wakes the waiting side. Many wake-ups before the wait count as one.
     pub fn wake(&self) {
-        // A full pipe is already readable.
+        // If the pipe is full, it is already readable.
         let _ = (&*self.0).write(&[1]);
     }
 
-    /// The same for what is polled as futures are.
+    /// Returns a waker for futures that wakes the same waiting side.
     #[must_use]
     pub fn task_waker(&self) -> std::task::Waker {
         Arc::new(self.clone()).into()
     }
 
-    /// A stream of its own for libraries that write a byte when a signal comes
+    /// Returns a stream of its own for libraries that write a byte when a signal comes
     /// (`signal_hook::low_level::pipe`).
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// If no more descriptors can be opened.
     pub fn stream(&self) -> io::Result<UnixStream> {
         self.0.try_clone()
     }

@@ -1,23 +1,24 @@
 //! Files that only their user may write, and secrets that only their user may read: keys, tokens, lists,
 //! journals.
 //!
-//! A program of root's keeps such files where another user may have been first, and a person may have copied
-//! a key with the wrong mode. So no name is believed: what was opened is looked at (fstat(2)). *Others* are
-//! all users but its owner, those of its group too.
+//! A program that runs as root may keep such files in a directory that another user filled first, and a
+//! person may have copied a key with the wrong mode. So this module trusts no name: it checks the owner and
+//! the mode of the file that it opened (fstat(2)). *Others* are all users but the owner of a file, the
+//! members of its group included.
 //!
-//! | what | is refused if |
+//! | item | is refused if |
 //! | --- | --- |
-//! | a directory, [`PrivateDir`] | it is a user's who is neither this one nor root; others can write it |
-//! | a file in it | the same holds; it is a symbolic link or no regular file; it is longer than expected |
-//! | a [`Secret`](Access::Secret), there or where the user says ([`read_secret`]) | others can read it, too |
+//! | a directory, [`PrivateDir`] | its owner is neither this user nor root; others can write it |
+//! | a file in it | the conditions of a directory hold; it is a link or no regular file; it is too long |
+//! | a [`Secret`](Access::Secret), there or anywhere ([`read_secret`]) | others can read it, too |
 //!
 //! Root may give a secret to the group of a service, as systemd does with `LoadCredential=`
-//! (systemd.exec(5)): its group may read a file that is root's if this user is not root, and a file in
-//! `$CREDENTIALS_DIRECTORY`.
+//! (systemd.exec(5)). So the group may read a secret that root owns if this process does not run as root, and
+//! a secret in `$CREDENTIALS_DIRECTORY`.
 //!
-//! Files are opened from the directory that was looked at, so a name that leads elsewhere a moment later has
-//! no effect. A file is replaced by a new one (`O_EXCL`, `O_NOFOLLOW`), which gets the name when it is on the
-//! disk.
+//! Files are opened relative to the directory that was checked, so it has no effect if the directory's name
+//! leads elsewhere a moment later. A file is replaced by a new one (`O_EXCL`, `O_NOFOLLOW`), which gets the
+//! name once its bytes are on the disk.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
@@ -31,17 +32,17 @@ use nix::fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 
-/// Who may read a file that only its user may write.
+/// Which users may read a file that only its owner may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Its user alone.
+    /// Only the owner may read the file.
     Secret,
-    /// All users.
+    /// All users may read the file.
     Public,
 }
 
 impl Access {
-    /// The mode of a new file.
+    /// Returns the mode of a new file.
     const fn mode(self) -> u32 {
         match self {
             Self::Secret => 0o600,
@@ -49,7 +50,7 @@ impl Access {
         }
     }
 
-    /// What others must not have of a file.
+    /// Returns the mode bits that a file with this access must not have.
     const fn denied(self) -> u32 {
         match self {
             Self::Secret => 0o077,
@@ -61,13 +62,14 @@ impl Access {
 /// Why a file or a directory is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// Others can read or write it: its mode, and the command that mends it.
+    /// Other users can read or write the file or directory. `wanted` is the mode that the message tells the
+    /// user to set.
     Mode { path: PathBuf, mode: u32, wanted: u32 },
-    /// It belongs to this other user.
+    /// The file or directory belongs to the user `uid`, who is neither this user nor root.
     Owner { path: PathBuf, uid: u32 },
-    /// It is a symbolic link, or no regular file.
+    /// The file is a symbolic link, or no regular file.
     Kind { path: PathBuf },
-    /// It has more bytes than this.
+    /// The file has more than `bytes_max` bytes.
     Length { path: PathBuf, bytes_max: u64 },
 }
 
@@ -100,7 +102,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// Refuses what belongs to another user than this one and root, who may change everything.
+/// Refuses a file or directory whose owner is neither this user nor root, who may change everything.
 fn check_owner(file: &File, path: &Path) -> io::Result<()> {
     match file.metadata()?.uid() {
         uid if uid == geteuid().as_raw() || uid == 0 => Ok(()),
@@ -108,7 +110,8 @@ fn check_owner(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses what lets others do what is denied; `wanted` is the mode that it should have.
+/// Refuses a file or directory whose mode has a bit of `denied`. The message tells the user to set the mode
+/// `wanted`.
 fn check_mode(file: &File, path: &Path, denied: u32, wanted: u32) -> io::Result<()> {
     match file.metadata()?.mode() & 0o777 {
         mode if mode & denied == 0 => Ok(()),
@@ -116,16 +119,17 @@ fn check_mode(file: &File, path: &Path, denied: u32, wanted: u32) -> io::Result<
     }
 }
 
-/// Refuses a file that others can write or, a secret, read: for programs that open it themselves.
+/// Refuses a file that others can write, and a secret that others can read. For programs that open the file
+/// themselves.
 ///
 /// # Errors
-/// What fstat(2) says; the message has the mode, and the command that mends it.
+/// If `file` is refused: the message has its mode, and the command that corrects it. If fstat(2) fails.
 pub fn check(file: &File, path: &Path, access: Access) -> io::Result<()> {
     let credentials = env::var_os("CREDENTIALS_DIRECTORY");
     check_beside(file, path, access, credentials.as_deref().map(Path::new))
 }
 
-/// The same where systemd's credentials are in this directory.
+/// Checks `file` as [`check`] does. `credentials` is the directory of systemd's credentials, if there is one.
 fn check_beside(file: &File, path: &Path, access: Access, credentials: Option<&Path>) -> io::Result<()> {
     let is_credential = || credentials.is_some_and(|dir| path.parent() == Some(dir));
     let is_roots = || !geteuid().is_root() && file.metadata().is_ok_and(|data| data.uid() == 0);
@@ -142,37 +146,39 @@ fn read_all(file: &File, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a secret of at most so many bytes, wherever the user says that it is: the name may be that of a
-/// symbolic link or a pipe. It may be another user's, which only root can read if others cannot.
+/// Reads a secret of at most `bytes_max` bytes from the path that the user gives, which may be a symbolic
+/// link or a pipe. Its owner may be any user: a file of another user that others cannot read is readable for
+/// root only.
 ///
 /// # Errors
-/// What open(2) and read(2) say; the file is refused, as the table above says.
+/// If open(2) or read(2) fails; if the file is longer, or others can read or write it, as the table of the
+/// module says.
 pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     check(&file, path, Access::Secret)?;
     read_all(&file, path, bytes_max)
 }
 
-/// Reads a file of at most so many bytes in a directory that passes the table above; `None` if there is no
-/// such file.
+/// Reads a file of at most `bytes_max` bytes from a directory that the table of the module allows. Returns
+/// `None` if the directory has no such file.
 ///
 /// # Errors
-/// As [`PrivateDir::around`] and [`PrivateDir::read`].
+/// If [`PrivateDir::around`] or [`PrivateDir::read`] fails.
 pub fn read(path: &Path, access: Access, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let (dir, name) = PrivateDir::around(path)?;
     dir.read(name, access, bytes_max)
 }
 
-/// Writes a new file into a directory that passes the table above, whole or not at all.
+/// Writes a new file, whole or not at all, into a directory that the table of the module allows.
 ///
 /// # Errors
-/// As [`PrivateDir::around`] and [`PrivateDir::create`].
+/// If [`PrivateDir::around`] or [`PrivateDir::create`] fails.
 pub fn create(path: &Path, access: Access, bytes: &[u8]) -> io::Result<()> {
     let (dir, name) = PrivateDir::around(path)?;
     dir.create(name, access, bytes)
 }
 
-/// A directory that belongs to this user or to root, and that no other user can write.
+/// A directory that this user or root owns, and that no other user can write.
 #[derive(Debug)]
 pub struct PrivateDir {
     dir: File,
@@ -180,13 +186,13 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Opens a directory. The name may be that of a symbolic link, as systemd makes them: what it leads to
-    /// counts.
+    /// Opens a directory. `path` may be a symbolic link, such as systemd makes: the directory that it leads
+    /// to is checked.
     ///
     /// # Errors
-    /// What open(2) says; the directory is refused, as the table above says.
+    /// If open(2) fails, or the directory is refused as the table of the module says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // The parent of a name without one.
+        // A file name without a directory has an empty path as its parent.
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let dir = File::from(openat(AT_FDCWD, path, flags, Mode::empty())?);
@@ -195,48 +201,49 @@ impl PrivateDir {
         Ok(Self { dir, path: path.to_owned() })
     }
 
-    /// The same of a directory that is made if there is none, with this mode; directories above it are made
-    /// as well.
+    /// Opens a directory as [`PrivateDir::open`] does, after making it and the directories above it that are
+    /// missing. New directories get mode 0700 for a secret and 0755 for public files.
     ///
     /// # Errors
-    /// What mkdir(2) says; as [`PrivateDir::open`].
+    /// If mkdir(2) or [`PrivateDir::open`] fails.
     pub fn make(path: &Path, access: Access) -> io::Result<Self> {
         let mode = access.mode() | (access.mode() & 0o444) >> 2;
         DirBuilder::new().recursive(true).mode(mode).create(path)?;
         Self::open(path)
     }
 
-    /// The directory of a file, and the file's name there.
+    /// Opens the directory of `file`. Returns it with the file's name in it.
     ///
     /// # Errors
-    /// As [`PrivateDir::open`]; the path does not end in a name.
+    /// If [`PrivateDir::open`] fails, or if the path does not end in a name.
     pub fn around(file: &Path) -> io::Result<(Self, &OsStr)> {
         let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         Ok((Self::open(file.parent().unwrap_or(Path::new(".")))?, name))
     }
 
-    /// Where it is.
+    /// Returns the path by which the directory was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits until no other process or thread holds the directory, and holds it until the result is dropped.
+    /// Waits until no other process or thread holds the directory's lock, and holds it until the result is
+    /// dropped.
     ///
     /// # Errors
-    /// What flock(2) says.
+    /// If openat(2) or flock(2) fails.
     pub fn lock(&self) -> io::Result<Flock<File>> {
-        // Locks belong to an open file description, so each has one of its own.
+        // A lock belongs to an open file description, so each call opens one of its own.
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let dir = File::from(openat(&self.dir, ".", flags, Mode::empty())?);
         Flock::lock(dir, FlockArg::LockExclusive).map_err(|(_, e)| e.into())
     }
 
-    /// Holds a file that is there for this alone, until the result is dropped. `None`: another process or
-    /// thread holds it.
+    /// Locks the file `name`, which serves no other purpose and is made if it is missing, until the result is
+    /// dropped. Returns `None` if another process or thread holds the lock.
     ///
     /// # Errors
-    /// What openat(2) and flock(2) say; the file is refused, as the table above says.
+    /// If openat(2) or flock(2) fails, or the file is refused as the table of the module says.
     pub fn try_lock(&self, name: impl AsRef<Path>) -> io::Result<Option<Flock<File>>> {
         let file = self.open_file(name.as_ref(), OFlag::O_RDWR | OFlag::O_CREAT, Access::Public)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -246,10 +253,10 @@ impl PrivateDir {
         }
     }
 
-    /// Reads a file of at most so many bytes; `None` if there is none.
+    /// Reads the file `name` of at most `bytes_max` bytes. Returns `None` if there is no such file.
     ///
     /// # Errors
-    /// What openat(2) and read(2) say; the file is refused, as the table above says.
+    /// If openat(2) or read(2) fails, or the file is refused as the table of the module says.
     pub fn read(
         &self,
         name: impl AsRef<Path>,
@@ -263,11 +270,11 @@ impl PrivateDir {
         }
     }
 
-    /// Writes a file, whole or not at all, and returns when it is on the disk; one of this name that is there
-    /// is replaced. Two that replace the same file must hold a lock.
+    /// Writes the file `name`, whole or not at all, and returns when its bytes are on the disk. An earlier
+    /// file of this name is replaced. Callers that may replace the same file at once must hold a lock.
     ///
     /// # Errors
-    /// What openat(2), write(2), fsync(2) and renameat(2) say.
+    /// If unlinkat(2), openat(2), write(2), fsync(2) or renameat(2) fails.
     pub fn replace(&self, name: impl AsRef<Path>, access: Access, bytes: &[u8]) -> io::Result<()> {
         let draft = draft(name.as_ref());
         self.write_draft(&draft, access, bytes)?;
@@ -275,12 +282,13 @@ impl PrivateDir {
         Ok(())
     }
 
-    /// Writes a file, whole or not at all, in no other's place.
+    /// Writes the file `name`, whole or not at all, if there is no file of this name yet.
     ///
     /// # Errors
-    /// As [`PrivateDir::replace`]; `AlreadyExists` if there is one of this name.
+    /// If unlinkat(2), openat(2), write(2), fsync(2) or linkat(2) fails: `AlreadyExists` if there is a file
+    /// of this name.
     pub fn create(&self, name: impl AsRef<Path>, access: Access, bytes: &[u8]) -> io::Result<()> {
-        // Two processes may do so at once.
+        // Two processes may create the same file at once: the process id keeps their drafts apart.
         let (name, mut draft) = (name.as_ref(), draft(name.as_ref()));
         draft.push(format!("-{}", std::process::id()));
         let written = self.write_draft(&draft, access, bytes);
@@ -290,10 +298,10 @@ impl PrivateDir {
         linked
     }
 
-    /// Removes a file, and one that was begun and not finished, if they are there.
+    /// Removes the file `name` and its unfinished draft, if they exist.
     ///
     /// # Errors
-    /// What unlinkat(2) says.
+    /// If unlinkat(2) fails.
     pub fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
         self.unlink(name.as_ref().as_os_str())?;
         self.unlink(&draft(name.as_ref()))
@@ -307,7 +315,7 @@ impl PrivateDir {
     }
 
     fn write_draft(&self, draft: &OsString, access: Access, bytes: &[u8]) -> io::Result<()> {
-        // A process that was killed while it wrote has left one.
+        // A process that was killed while it wrote may have left a draft.
         self.unlink(draft)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(access.mode() as nix::libc::mode_t);
@@ -316,10 +324,10 @@ impl PrivateDir {
         file.sync_all()
     }
 
-    /// Opens a file that may be there, and looks at it.
+    /// Opens the file `name` and refuses it as the table of the module says.
     fn open_file(&self, name: &Path, flags: OFlag, access: Access) -> io::Result<File> {
         let path = self.path.join(name);
-        // A pipe of this name must not stop the program.
+        // A pipe of this name must not block the program.
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = match openat(&self.dir, name, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
             Ok(file) => File::from(file),
@@ -335,7 +343,7 @@ impl PrivateDir {
     }
 }
 
-/// What a file is called until it is whole.
+/// Returns the name of a file's draft, which the file has until it is whole.
 fn draft(name: &Path) -> OsString {
     let mut draft = name.as_os_str().to_owned();
     draft.push(".new");
@@ -351,7 +359,7 @@ mod tests {
 
     const MAX: u64 = 100;
 
-    /// A directory in that of the tests' system, and what is removed with it.
+    /// Makes a directory for state inside a temporary one, which is removed when the first result is dropped.
     fn place() -> (tempfile::TempDir, PrivateDir) {
         let place = tempfile::tempdir().unwrap();
         let dir = PrivateDir::make(&place.path().join("above/state"), Access::Secret).unwrap();
@@ -381,7 +389,7 @@ mod tests {
         let again = dir.create("a", Access::Secret, b"two").unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(dir.read("a", Access::Secret, MAX).unwrap().unwrap(), b"one");
-        // A process was killed here.
+        // A process that was killed while it wrote has left a draft.
         fs::write(dir.path.join("a.new"), "half").unwrap();
         dir.replace("a", Access::Public, b"three").unwrap();
         assert_eq!((mode(&file), fs::read(&file).unwrap()), (0o644, b"three".to_vec()));
@@ -466,7 +474,7 @@ mod tests {
         assert!(!checked(0o460, beside) && !checked(0o444, beside), "others may not");
     }
 
-    /// Only root can give files away.
+    /// Only root can give a file to another user.
     #[test]
     fn what_belongs_to_another_user_is_refused() {
         if !geteuid().is_root() {

@@ -1,11 +1,12 @@
-//! Numbers as text for Prometheus: its text exposition format, version 0.0.4. What they mean is the caller's.
+//! Writes numbers in Prometheus' text exposition format, version 0.0.4. The caller decides what the numbers
+//! mean.
 
 use std::fmt::{Display, Write as _};
 
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A text that grows. All samples of a metric follow its head.
+/// A text in this format that grows. The samples of a metric follow its head.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
     text: String,
@@ -13,13 +14,13 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// None yet.
+    /// Creates an empty text.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A metric begins: its name, whose counter ends with `_total`, and what it is, in one line.
+    /// Begins a metric. The name of a counter ends with `_total`; `help` describes the metric in one line.
     pub fn metric(&mut self, name: &str, kind: Kind, help: &str) {
         self.name = format!("anabranch_{name}");
         let kind = match kind {
@@ -31,7 +32,7 @@ impl Exposition {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// A sample of the metric that began last. Values of labels may be any text.
+    /// Adds a sample of the metric that began last. The values of labels may be any text.
     pub fn sample(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
         let escaped = |value: &dyn Display| {
             value.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
@@ -44,27 +45,27 @@ impl Exposition {
         let _ = writeln!(self.text, "{}{labels} {value}", self.name);
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text
     }
 }
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, until the process ends.
+    /// The number only grows, until the process ends.
     Counter,
-    /// It is what it is now.
+    /// The number may grow and shrink.
     Gauge,
 }
 
-/// Checks the format's rules (Prometheus documentation, "Exposition formats"), as far as a text uses them,
-/// for tests of all crates.
+/// Checks that a text follows the rules of the format (Prometheus documentation, "Exposition formats"), as
+/// far as it uses them. For tests of all crates.
 ///
 /// # Panics
-/// If a rule is broken, or a name is not one of ours.
+/// If the text breaks a rule, or if a name does not begin with `anabranch_`.
 pub fn check(text: &str) {
     let is_name = |text: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -2,10 +2,11 @@
 
 use anabranch_algo::Span;
 
-/// The longest time that can be written, nanoseconds: a century, which leaves room for sums.
+/// The longest time that can be written, in nanoseconds: a century, which leaves room for sums.
 const NANOS_MAX: f64 = 3.2e18;
 
-/// The number, and the unit behind it without the space between them; `None` without a number.
+/// Splits a text into its number and the unit after it, without the space between them. Returns `None` if the
+/// text does not begin with a number.
 #[must_use]
 pub fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -14,7 +15,8 @@ pub fn split(text: &str) -> Option<(f64, &str)> {
     number.is_finite().then(|| (number, text[end..].trim()))
 }
 
-/// How many bytes a unit is: `B` or `bit`, perhaps behind `k`, `M`, `G` (1,000) or `Ki`, `Mi`, `Gi` (1,024).
+/// Returns how many bytes a unit is: `B` or `bit`, perhaps after `k`, `M`, `G` (1,000) or `Ki`, `Mi`, `Gi`
+/// (1,024).
 #[must_use]
 pub fn bytes_of(unit: &str) -> Option<f64> {
     let bits = unit.strip_suffix("bit").map(|prefix| (prefix, 0.125));
@@ -32,7 +34,7 @@ pub fn bytes_of(unit: &str) -> Option<f64> {
     Some(one * scale)
 }
 
-/// An amount of bytes, where `B` may be left out: `512M`, `1GiB`, `100Mbit`.
+/// Reads an amount of bytes, where `B` may be left out: `512M`, `1GiB`, `100Mbit`.
 #[must_use]
 pub fn bytes(text: &str) -> Option<f64> {
     let (number, unit) = split(text)?;
@@ -40,7 +42,7 @@ pub fn bytes(text: &str) -> Option<f64> {
     Some(number * one)
 }
 
-/// A length of time in ns, us, ms, s or min; a zero needs no unit.
+/// Reads a length of time in ns, us, ms, s or min; a zero needs no unit.
 #[must_use]
 pub fn span(text: &str) -> Option<Span> {
     let (number, unit) = split(text)?;

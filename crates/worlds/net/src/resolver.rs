@@ -1,13 +1,13 @@
-//! Names to addresses, each name asked for once: [`Resolver`].
+//! Looks up the addresses of names, each name once: [`Resolver`].
 //!
-//! For a transfer, what was found stays. What runs for days says [how long](Resolver::bounded), and of how
-//! many names.
+//! During a transfer, the addresses that were found stay known. A program that runs for days limits [how long
+//! and how many](Resolver::bounded) names are known.
 //!
-//! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile.
-//! Threads and names that are being looked up are [shared](anabranch_algo::fair_share) by those for whom
-//! names are looked up ([`Resolver::of`]): their names are taken in turn, and there is a thread left for one
-//! who comes later, since a name that nobody answers holds a thread for many seconds. A name for which nobody
-//! waits any more leaves the queue.
+//! The system's resolver cannot be interrupted, so it runs on threads while the callers go on. Clients
+//! ([`Resolver::of`]) [share](anabranch_algo::fair_share) the threads and the number of names that are being
+//! looked up. Their names are taken in turn, and a thread is left for a client that comes later, since a name
+//! whose servers do not answer holds a thread for many seconds. A name that no caller waits for any more
+//! leaves the queue.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,15 +24,15 @@ use anabranch_algo::{Span, Time};
 
 use crate::Clock;
 
-/// Names that are looked up at the same time.
+/// The most names that are looked up at the same time, each by a thread of its own.
 const THREADS_MAX: u64 = 64;
 
-/// What finds the addresses of a name; ports do not count.
+/// A function that finds the addresses of a name; the ports of its result do not count.
 type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// What is known of a name.
+/// The state of a name.
 enum Entry {
-    /// It is being looked up.
+    /// The name is being looked up.
     Asked(Asked),
     Known {
         found: Vec<SocketAddr>,
@@ -47,7 +47,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// Since when it is known, if it is.
+    /// Returns when the name's look-up ended, if it has ended.
     fn since(&self) -> Option<Time> {
         match self {
             Self::Asked(_) => None,
@@ -58,27 +58,28 @@ impl Entry {
 
 /// A name that is being looked up.
 struct Asked {
-    /// Who is to be woken.
+    /// The tasks to wake when the look-up ends.
     wakers: Vec<Waker>,
-    /// What was known before.
+    /// The addresses known from an earlier look-up.
     before: Vec<SocketAddr>,
-    /// In whose queues it is; empty once a thread has taken it.
+    /// The clients in whose queues the name is; empty once a thread has taken the name.
     queues: Vec<Client>,
-    /// How many wait for it in [`Resolver::resolve`]. Who has only [polled](Resolver::poll) may come back.
+    /// How many callers wait for the name in [`Resolver::resolve`]. Callers of [`Resolver::poll`] may come
+    /// back, so `is_polled` records only that there was one.
     waiting: usize,
     is_polled: bool,
-    /// Its part of the names that may be looked up.
+    /// The name's place among the names that may be looked up at once.
     place: Place,
 }
 
-/// For whom a name is looked up.
+/// The client for which a name is looked up.
 type Client = Arc<str>;
 
 struct State {
     names: BTreeMap<String, Entry>,
     /// Names that no thread has taken yet.
     queue: Turns<Client, String>,
-    /// Names that are being looked up.
+    /// The places of the names that are being looked up.
     asked: FairShare<Client>,
     threads: FairShare<Client>,
 }
@@ -89,7 +90,8 @@ impl State {
         Self { names: BTreeMap::new(), queue: Turns::new(usize::MAX), asked, threads }
     }
 
-    /// The next name to be looked up, and the thread's place, if a thread may take one now.
+    /// Takes the next name from the queue, with a place for the thread that looks it up. Returns `None` if no
+    /// name waits or no thread may take one now.
     fn next(&mut self, now: Time) -> Option<(String, Place)> {
         let Self { queue, threads, .. } = self;
         let mut place = None;
@@ -98,7 +100,7 @@ impl State {
             place.is_some()
         })?;
         let place = place?;
-        // It is in nobody's queue any more.
+        // No queue holds the name any more.
         if let Some(Entry::Asked(asked)) = self.names.get_mut(&name) {
             for client in std::mem::take(&mut asked.queues) {
                 self.queue.remove(&client, |queued| *queued == name);
@@ -107,7 +109,8 @@ impl State {
         Some((name, place))
     }
 
-    /// One that has waited for a name does not any more.
+    /// Records that one caller no longer waits for `host`. Once no caller needs the name, it leaves the
+    /// queue, unless a thread has taken it.
     fn leave(&mut self, host: &str) {
         let Some(Entry::Asked(asked)) = self.names.get_mut(host) else { return };
         asked.waiting = asked.waiting.saturating_sub(1);
@@ -126,16 +129,16 @@ impl State {
     }
 }
 
-/// The addresses of names. Clones share what they know; a name is looked up once for all of them. Dropping it
-/// leaves threads behind that still wait for an answer.
+/// Finds the addresses of names. Clones share their knowledge: a name is looked up once for all of them.
+/// Dropping a resolver leaves behind the threads that still wait for an answer.
 #[derive(Clone)]
 pub struct Resolver {
     look_up: Arc<LookUp>,
     state: Arc<Mutex<State>>,
-    /// For whom names are looked up.
+    /// The client for which this clone looks names up.
     client: Client,
     clock: Clock,
-    /// How long what is known is believed.
+    /// How long an answer or a failure is believed; `None`: for ever.
     age_max: Option<Span>,
     names_max: usize,
 }
@@ -153,16 +156,17 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// One that asks `look_up`, on threads of its own. [`Resolver::default`] asks the system.
+    /// Creates a resolver that calls `look_up`, on threads of its own. [`Resolver::default`] asks the system.
     pub fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
         let state = Arc::new(Mutex::new(State::new(u64::MAX)));
         let (clock, client, names_max) = (Clock::start(), Client::from(""), usize::MAX);
         Self { look_up: Arc::new(look_up), state, client, clock, age_max: None, names_max }
     }
 
-    /// The same, which believes what it has found, and what has failed, for `age_max` only, and knows
-    /// `names_max` names: of more, the oldest one goes. If too many are being looked up, for all or for one
-    /// [client](Self::of), there is no room for another, which is an error of the kind `WouldBlock`.
+    /// Returns a resolver that knows nothing yet and has limits. It believes an answer or a failure for
+    /// `age_max` only, and knows `names_max` names: when there are more, it forgets the oldest. If too many
+    /// names are being looked up, in all or for one [client](Self::of), asking for another name is an error
+    /// of the kind `WouldBlock`.
     #[must_use]
     pub fn bounded(self, age_max: Span, names_max: usize) -> Self {
         let names_max = names_max.max(1);
@@ -170,14 +174,15 @@ impl Resolver {
         Self { state, age_max: Some(age_max), names_max, ..self }
     }
 
-    /// One that asks the same, and knows nothing yet.
+    /// Returns a resolver that calls the same function and knows nothing yet.
     #[must_use]
     pub fn anew(&self) -> Self {
         let state = Arc::new(Mutex::new(State::new(self.names_max as u64)));
         Self { state, ..self.clone() }
     }
 
-    /// The same, for names that this client wants: it shares what is known, and takes turns with the others.
+    /// Returns a resolver for the names that `client` wants. It shares all that is known, and takes turns
+    /// with the other clients.
     #[must_use]
     pub fn of(&self, client: &str) -> Self {
         Self { client: client.into(), ..self.clone() }
@@ -187,15 +192,16 @@ impl Resolver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether what is known of a name is too old to be believed.
+    /// Whether an answer or a failure is too old to be believed.
     fn is_old(&self, entry: &Entry) -> bool {
         let since = entry.since().zip(self.age_max);
         since.is_some_and(|(since, age_max)| self.clock.now().since(since) >= age_max)
     }
 
-    /// The addresses of `host`, with port 0, once they are known; `cx` is woken then. What was found stays,
-    /// also while it is looked up again; what failed, until it is [forgotten](Self::forget_failures); both no
-    /// longer than their [age](Self::bounded).
+    /// Returns the addresses of `host`, with port 0, once they are known; `cx` is woken when they are.
+    /// Addresses that were found stay known, also while the name is looked up again. A failure stays known
+    /// until [`forget_failures`](Self::forget_failures). Neither is known for longer than the limit of
+    /// [`bounded`](Self::bounded).
     pub fn poll(&self, host: &str, cx: &mut Context<'_>) -> Poll<io::Result<Vec<SocketAddr>>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Poll::Ready(Ok(vec![SocketAddr::new(ip, 0)]));
@@ -224,7 +230,7 @@ impl Resolver {
         Poll::Pending
     }
 
-    /// Makes room for one more name.
+    /// Makes room for one more name: forgets names that are too old, then the oldest.
     fn make_room(&self, state: &mut State) -> io::Result<()> {
         if state.names.len() < self.names_max {
             return Ok(());
@@ -240,7 +246,7 @@ impl Resolver {
         Ok(())
     }
 
-    /// Puts a name into the queue, with a thread to take it if there is room for one more.
+    /// Puts a name into the queue, and starts a thread for it if there may be one more.
     fn ask<'a>(
         &self,
         state: &'a mut State,
@@ -264,9 +270,9 @@ impl Resolver {
         }
     }
 
-    /// Has a name wait in the queue of this client too, and begins a thread if there may be one more.
+    /// Puts a name into the queue of this client, too, and starts a thread if there may be one more.
     fn queue(&self, state: &mut State, host: &str) {
-        // A client's queue has no limit of its own: names that are being looked up have one.
+        // A client's queue needs no limit of its own: the number of names that are being looked up has one.
         let _ = state.queue.push(Arc::clone(&self.client), host.to_owned());
         if let Some(Entry::Asked(asked)) = state.names.get_mut(host) {
             asked.queues.push(Arc::clone(&self.client));
@@ -280,10 +286,10 @@ impl Resolver {
         }
     }
 
-    /// Looks names up until this thread may take none.
+    /// Looks up names until there is none that this thread may take.
     fn work(&self, mut name: String, mut place: Place) {
         loop {
-            // A caller's function that panics must not leave those who wait for it waiting.
+            // Callers that wait for the name must get an answer even if the caller's function panics.
             let answer = catch_unwind(AssertUnwindSafe(|| (self.look_up)(&name)))
                 .unwrap_or_else(|_| Err(io::Error::other("the look-up panicked")));
             let mut state = self.state();
@@ -299,7 +305,7 @@ impl Resolver {
         }
     }
 
-    /// Enters what was found; who is to be woken.
+    /// Records the result of a look-up. Returns the tasks to wake.
     fn answered(&self, state: &mut State, name: String, answer: io::Result<Vec<SocketAddr>>) -> Vec<Waker> {
         let Some(Entry::Asked(asked)) = state.names.remove(&name) else { return Vec::new() };
         state.asked.release(asked.place);
@@ -315,16 +321,16 @@ impl Resolver {
         asked.wakers
     }
 
-    /// The addresses of `host`, with port 0. What has failed, or is [distrusted](Self::distrust), is asked
-    /// for again; if that fails, what was known before is the answer. A name leaves the queue when nobody
-    /// waits for it any more.
+    /// Returns the addresses of `host`, with port 0. A name that failed or is [distrusted](Self::distrust) is
+    /// looked up again; if that fails, the addresses known before are the answer. A name leaves the queue
+    /// when no caller waits for it any more.
     ///
     /// # Errors
-    /// That it cannot be looked up.
+    /// If `host` cannot be looked up.
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         if let Some(_waits) = self.wait_for(host)? {
             poll_fn(|cx| match self.state().names.get_mut(host) {
-                // Not what was known before: the new answer.
+                // The caller wants the new answer, not the addresses known before.
                 Some(Entry::Asked(asked)) => {
                     asked.wake(cx.waker());
                     Poll::Pending
@@ -336,7 +342,8 @@ impl Resolver {
         poll_fn(|cx| self.poll(host, cx)).await
     }
 
-    /// Has a name looked up if it is to be, in turn with the names of other clients.
+    /// Has `host` looked up if that is necessary, in turn with the names of other clients. Returns `None` if
+    /// there is nothing to wait for.
     fn wait_for<'a>(&'a self, host: &'a str) -> io::Result<Option<Waits<'a>>> {
         if host.parse::<IpAddr>().is_ok() {
             return Ok(None);
@@ -363,12 +370,13 @@ impl Resolver {
         Ok(Some(Waits { resolver: self, host }))
     }
 
-    /// Lets names that could not be looked up be asked for again.
+    /// Forgets the failures, so that these names may be looked up again.
     pub fn forget_failures(&self) {
         self.state().names.retain(|_, entry| !matches!(entry, Entry::Failed { .. }));
     }
 
-    /// None of the addresses of `host` takes a connection: it may have moved.
+    /// Records that no address of `host` takes a connection, since the host may have moved. The next
+    /// [`resolve`](Self::resolve) looks the name up again.
     pub fn distrust(&self, host: &str) {
         if let Some(Entry::Known { is_distrusted, .. }) = self.state().names.get_mut(host) {
             *is_distrusted = true;
@@ -384,7 +392,7 @@ impl Asked {
     }
 }
 
-/// One that waits for a name, until it is dropped.
+/// A caller that waits for a name, until this value is dropped.
 struct Waits<'a> {
     resolver: &'a Resolver,
     host: &'a str,
@@ -404,7 +412,7 @@ mod tests {
 
     use super::*;
 
-    /// A waker, and a channel that says when it was woken.
+    /// Makes a waker, and a channel that receives a message when the waker is woken.
     fn waker() -> (Waker, mpsc::Receiver<()>) {
         struct Notify(mpsc::SyncSender<()>);
         impl std::task::Wake for Notify {
@@ -478,7 +486,7 @@ mod tests {
         assert!(wait("b.example").expect_err("a panic").to_string().contains("panicked"));
     }
 
-    /// The addresses of a name, from a resolver that counts how often it asks.
+    /// Polls until the addresses of `host` are known.
     fn wait(resolver: &Resolver, host: &str) -> io::Result<Vec<SocketAddr>> {
         let (waker, woken) = waker();
         loop {
@@ -561,7 +569,8 @@ mod tests {
         }
     }
 
-    /// Looks up what begins with `dead` when it is told to, and counts it.
+    /// Makes a resolver that answers names with the prefix `dead` only when it is told to, and counts these
+    /// names.
     fn silent_for_dead_names() -> (Resolver, mpsc::Sender<()>, Arc<AtomicUsize>) {
         let (release, held) = mpsc::channel::<()>();
         let (held, asked) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
@@ -587,7 +596,7 @@ mod tests {
         let mut dead: Vec<_> = names.iter().map(|name| Box::pin(a.resolve(name))).collect();
         assert!(dead.iter_mut().all(|name| name.as_mut().poll(&mut cx).is_pending()));
         for number in 0..3 {
-            // A name that is in the other's queue already is no exception.
+            // A name that waits already in the queue of the other client is answered, too.
             let name = format!("live{number}.example");
             let mut theirs = Box::pin(a.resolve(&name));
             assert!(theirs.as_mut().poll(&mut cx).is_pending());

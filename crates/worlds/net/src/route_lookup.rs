@@ -1,5 +1,5 @@
-//! The route that the kernel would take to a peer, as far as an egress needs it: over rtnetlink, elsewhere
-//! what a connected socket says.
+//! Looks up the route that the kernel would take to a peer, as far as an egress needs it: over rtnetlink on
+//! Linux, and by a connected socket on other systems.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,32 +12,33 @@ use crate::netlink::{Error, Netlink, RouteKind};
 pub(crate) struct Route {
     /// Whether the destination is this host itself.
     pub(crate) local: bool,
-    /// The interface the packet leaves by; `None` when several share the load.
+    /// The interface that the packet leaves by; `None` when several share the load.
     pub(crate) device: Option<u32>,
-    /// The source address the kernel prefers, where it says so.
+    /// The source address that the kernel prefers, where it says so.
     pub(crate) source: Option<IpAddr>,
 }
 
-/// The route to `to` from `from` through `device` (an interface index), through that device and no other.
+/// Looks up the route to `to` from `from` through the interface with the index `device`, and through no
+/// other.
 pub(crate) fn lookup_through(to: IpAddr, from: Option<IpAddr>, device: u32) -> io::Result<Route> {
     let fits = |route: &Route| route.device.is_none_or(|found| found == device);
     let route = lookup(to, from, Some(device))?;
     if fits(&route) {
         return Ok(route);
     }
-    // For IPv6 this lookup takes the device as a mere wish when a source is given, whereas a socket bound to
-    // the device is held to it. Without a source the lookup is held to it as well.
+    // For IPv6, this lookup takes the device as a mere wish when a source is given, whereas a socket that is
+    // bound to the device must use it. A lookup without a source must use the device, too.
     let route = lookup(to, None, Some(device))?;
     if fits(&route) { Ok(route) } else { Err(io::Error::from(io::ErrorKind::NetworkUnreachable)) }
 }
 
-/// The route to `to` from `from`; with `device`, through that interface.
+/// Looks up the route to `to` from `from`; with `device`, through that interface.
 ///
 /// # Errors
-/// `NetworkUnreachable`, `HostUnreachable` and their like when there is none.
+/// `NetworkUnreachable`, `HostUnreachable` and their like if there is no route.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn lookup(to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> io::Result<Route> {
-    // Why there is none, without what was asked: the caller says that.
+    // The error without the question, which the caller adds.
     let plain =
         |e: Error| e.errno().map_or_else(|| io::ErrorKind::InvalidData.into(), io::Error::from_raw_os_error);
     let hops = Netlink::open().and_then(|netlink| netlink.route_to(to, from, device)).map_err(plain)?;
@@ -51,7 +52,7 @@ pub(crate) fn lookup(to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> i
     }
 }
 
-/// Elsewhere: what a connected socket says.
+/// Looks up the route by connecting a socket, which tells the source address.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn lookup(to: IpAddr, from: Option<IpAddr>, _device: Option<u32>) -> io::Result<Route> {
     let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };

@@ -15,13 +15,13 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 /// TUN device, without packet information before each packet (`linux/if_tun.h`).
 const TUN_FLAGS: libc::c_int = libc::IFF_TUN | libc::IFF_NO_PI;
-/// What the reader of a TUN device takes (`TUN_F_*`, `linux/if_tun.h`): checksums to be filled in, TCP
-/// segments to be cut over IPv4 and IPv6, with ECN.
+/// The offloads that the reader of a TUN device accepts (`TUN_F_*`, `linux/if_tun.h`): checksums to be filled
+/// in, and TCP segments to be cut over IPv4 and IPv6, with ECN.
 const OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x08;
-/// And UDP segments to be cut (Linux 6.2).
+/// Further offloads: UDP segments to be cut (Linux 6.2).
 const OFFLOADS_UDP: libc::c_ulong = 0x20 | 0x40;
 
-/// An `ifreq` that names a device, the name cut at what the kernel takes.
+/// Returns an `ifreq` that names a device. A name that is too long for the kernel is cut.
 fn request(name: &str) -> libc::ifreq {
     // SAFETY: `ifreq` is plain data; all zeros is one of its values.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -36,7 +36,7 @@ fn ioctl(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> ni
     Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(request)) }).map(drop)
 }
 
-/// Makes `fd`, an open `/dev/net/tun`, the TUN device `name`.
+/// Turns `fd`, an open `/dev/net/tun`, into the TUN device `name`.
 pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, vnet_header: bool) -> nix::Result<()> {
     let mut request = request(name);
     let flags = TUN_FLAGS | if vnet_header { libc::IFF_VNET_HDR } else { 0 };
@@ -44,7 +44,7 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, vnet_header: bool) -> n
     ioctl(fd, libc::TUNSETIFF as libc::Ioctl, &mut request)
 }
 
-/// Lets the kernel hand `fd` packets larger than the MTU and without checksums.
+/// Allows the kernel to hand `fd` packets that are larger than the MTU and have no checksums.
 pub(crate) fn tun_offload(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let set = |offloads: libc::c_ulong| {
         // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
@@ -53,17 +53,17 @@ pub(crate) fn tun_offload(fd: BorrowedFd<'_>) -> nix::Result<()> {
     set(OFFLOADS | OFFLOADS_UDP).or_else(|_| set(OFFLOADS)).map(drop)
 }
 
-/// Something about a device of the calling thread's namespace.
+/// A setting of a device of the calling thread's namespace.
 pub(crate) enum Device {
-    /// Its MTU, bytes.
+    /// The MTU, in bytes.
     Mtu(u32),
-    /// How many packets wait until somebody takes them.
+    /// The length of the queue for packets to send, in packets.
     Queue(u32),
-    /// Up.
+    /// The device is up.
     Up,
 }
 
-/// Sets something about the device `name` of the calling thread's namespace.
+/// Changes a setting of the device `name` of the calling thread's namespace.
 pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
     let any = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let number = |number: u32| libc::c_int::try_from(number).map_err(|_| Errno::EINVAL);
@@ -74,7 +74,7 @@ pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
             ioctl(any.as_fd(), libc::SIOCSIFMTU as libc::Ioctl, &mut request)
         }
         Device::Queue(packets) => {
-            // The field `ifr_qlen` of linux/if.h is the same number in the same place.
+            // The field `ifr_qlen` of linux/if.h has the type and the offset of this one.
             request.ifr_ifru.ifru_metric = number(*packets)?;
             ioctl(any.as_fd(), libc::SIOCSIFTXQLEN as libc::Ioctl, &mut request)
         }
@@ -88,7 +88,7 @@ pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
     }
 }
 
-/// Lets the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends. That
+/// Makes the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends. That
 /// holds when the thread's process is killed, too.
 pub fn end_with_parent(command: &mut Command) {
     let ask = || {
@@ -100,25 +100,26 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
-/// Sets how little of the processor the calling process claims: -20 is the most, 19 the least.
+/// Sets how much of the processor the calling process claims: -20 claims the most, 19 the least.
 ///
 /// # Errors
-/// `EACCES` or `EPERM` without `CAP_SYS_NICE`, where it claims more than before.
+/// `EACCES` or `EPERM` if the process would claim more than before without `CAP_SYS_NICE`.
 pub fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: the call takes numbers, not pointers; 0 is the calling process.
     Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })?;
     Ok(())
 }
 
-/// One process, not its number, which another may get as soon as it has ended (Linux 5.3, pidfd_open(2)).
+/// A descriptor of one process (Linux 5.3, pidfd_open(2)). Unlike the process' number, it never means another
+/// process.
 #[derive(Debug)]
 pub struct ProcessFd(OwnedFd);
 
 impl ProcessFd {
-    /// The process that has this number now.
+    /// Opens the process that has the number `pid` now.
     ///
     /// # Errors
-    /// `ESRCH`: there is none.
+    /// `ESRCH` if there is no such process.
     pub fn open(pid: i32) -> io::Result<Self> {
         // SAFETY: the call takes numbers, not pointers.
         let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -126,10 +127,10 @@ impl ProcessFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }))
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
-    /// `ESRCH`: it has ended; `EPERM`: this process may not.
+    /// `ESRCH` if the process has ended; `EPERM` if this process may not signal it.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let (fd, none) = (self.0.as_raw_fd(), ptr::null::<libc::siginfo_t>());
         // SAFETY: without information the kernel reads no memory.
@@ -140,10 +141,10 @@ impl ProcessFd {
     }
 }
 
-/// Asks how a TCP connection fares: `struct tcp_info`, or as much of it as has room.
+/// Returns the measurements of a TCP connection: the first `N` bytes of `struct tcp_info`.
 ///
 /// # Errors
-/// `fd` is no TCP socket.
+/// If `fd` is no TCP socket.
 pub(crate) fn tcp_info<const N: usize>(fd: BorrowedFd<'_>) -> nix::Result<[u8; N]> {
     let mut info = [0_u8; N];
     let mut length = libc::socklen_t::try_from(N).map_err(|_| Errno::EINVAL)?;
@@ -155,7 +156,7 @@ pub(crate) fn tcp_info<const N: usize>(fd: BorrowedFd<'_>) -> nix::Result<[u8; N
     Ok(info)
 }
 
-/// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5), without its last member's fields.
+/// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5); the fields of the last member are left out.
 #[repr(C)]
 struct MptcpFullInfo {
     size_tcpinfo_kernel: u32,
@@ -169,21 +170,22 @@ struct MptcpFullInfo {
     mptcp_info: [u64; MPTCP_INFO_BYTES / 8],
 }
 
-/// Room for `struct mptcp_info`, which grows.
+/// Room for `struct mptcp_info`, in bytes. Newer kernels have a longer one.
 pub(crate) const MPTCP_INFO_BYTES: usize = 256;
 
-/// What `MPTCP_FULL_INFO` tells of an MPTCP socket.
+/// The answer to `MPTCP_FULL_INFO` about an MPTCP socket.
 pub(crate) struct FullInfo<const SUBFLOW: usize, const TCP: usize> {
-    /// `struct mptcp_info`; what the kernel does not know is 0.
+    /// `struct mptcp_info`; a field that the kernel does not know is 0.
     pub(crate) connection: [u64; MPTCP_INFO_BYTES / 8],
     /// `struct mptcp_subflow_info` and `struct tcp_info` of each subflow.
     pub(crate) subflows: Vec<([u8; SUBFLOW], [u8; TCP])>,
 }
 
-/// Asks how an MPTCP connection fares: at most `most` subflows.
+/// Returns the measurements of an MPTCP connection and of at most `most` of its subflows.
 ///
 /// # Errors
-/// `EOPNOTSUPP` or `ENOPROTOOPT` if `fd` is no MPTCP socket, goes on as plain TCP, or the kernel is older.
+/// `EOPNOTSUPP` or `ENOPROTOOPT` if `fd` is no MPTCP socket or continues as plain TCP, or if the kernel is
+/// older.
 pub(crate) fn mptcp_full_info<const SUBFLOW: usize, const TCP: usize>(
     fd: BorrowedFd<'_>,
     most: u32,

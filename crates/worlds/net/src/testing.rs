@@ -1,5 +1,5 @@
-//! How tests of all crates say that they do not run here: one way, so that it can be counted. And how a test
-//! that measures has its executable to itself. And how they write a secret.
+//! Helpers for the tests of all crates: they report that a test is skipped, in one way, so that skips can be
+//! counted; they give a test that measures its executable to itself; and they write secrets.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -12,11 +12,11 @@ use std::thread::{self, ThreadId};
 
 use crate::capabilities::{self, CAP_NET_ADMIN, CAP_SYS_ADMIN};
 
-/// The variable that names the file in which skips are counted, a line each: `.ci/run` sets it.
+/// The variable that names the file in which skips are counted, one line each. `.ci/run` sets it.
 const COUNTED_IN: &str = "ANABRANCH_SKIPPED";
 
-/// Says that a test, or a part of one, is skipped, and what is missing: a right, a program, a part of the
-/// kernel. It is seen even where the output of tests that pass is swallowed.
+/// Reports that a test, or a part of one, is skipped, and which privilege, program or kernel feature is
+/// missing. The line is seen even where the output of passing tests is swallowed.
 pub fn skip(why: impl Display) {
     let line = format!("skipped: {why}\n");
     let _ = io::stderr().write_all(line.as_bytes());
@@ -29,7 +29,7 @@ pub fn skip(why: impl Display) {
 /// Writes a file that only its user may read, as it is after `umask 077`.
 ///
 /// # Errors
-/// What open(2) and write(2) say.
+/// If open(2) or write(2) fails.
 pub fn write_secret(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(bytes.as_ref()))
@@ -38,17 +38,17 @@ pub fn write_secret(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 /// Skips a test because the kernel refused a namespace, a device or a program.
 ///
 /// # Panics
-/// If this process has the privileges that it takes: then something is wrong, and a test that passed
+/// If this process has the privileges that the test needs: then something is wrong, and a test that passed
 /// would hide it.
 pub fn refused(why: impl Display) {
     assert!(!is_privileged(), "this process is privileged, so this is an error and no reason to skip: {why}");
     skip(why);
 }
 
-/// The same for what needs TUN devices, which a kernel may lack.
+/// Skips a test because the kernel refused a TUN device. A kernel may lack TUN devices.
 ///
 /// # Panics
-/// As [`refused`], if the kernel has them.
+/// As [`refused`] does, if the kernel has TUN devices.
 pub fn refused_device(why: impl Display) {
     match Path::new("/dev/net/tun").exists() {
         true => refused(why),
@@ -62,25 +62,25 @@ pub fn is_privileged() -> bool {
     capabilities::has(&[CAP_NET_ADMIN, CAP_SYS_ADMIN])
 }
 
-/// The variable that asks for the long form of tests: `just long` sets it.
+/// The variable that asks for the long form of tests. `just long` sets it.
 const LONG: &str = "ANABRANCH_LONG";
 
-/// How much a test does: `short` by default, `long` if the environment has `ANABRANCH_LONG`. For tests that
-/// show more with more seeds, kills or seconds of the real kernel than each change can wait for.
+/// Returns how much a test does: `short` by default, `long` if the environment has `ANABRANCH_LONG`. For
+/// tests that prove more with more seeds, kills or seconds of the real kernel than each change can wait for.
 #[must_use]
 pub fn extent<T>(short: T, long: T) -> T {
     if std::env::var_os(LONG).is_some() { long } else { short }
 }
 
-/// The tests of this executable.
+/// How the tests of this executable run.
 struct Running {
-    /// How many run side by side.
+    /// How many tests run side by side.
     side_by_side: usize,
-    /// How many of these are among few.
+    /// How many of the tests that run side by side are [`among_few`].
     among_few: usize,
-    /// How many wait until they run alone.
+    /// How many tests wait to run alone.
     waiting: usize,
-    /// The thread of the one that runs alone.
+    /// The thread of the test that runs alone.
     alone: Option<ThreadId>,
 }
 
@@ -107,14 +107,16 @@ impl Drop for SideBySide {
 }
 
 thread_local! {
-    /// Of the test of this thread; the end of the thread is the end of the test.
+    /// The state of the test that runs on this thread; the end of the thread is the end of the test.
     static SIDE_BY_SIDE: RefCell<Option<SideBySide>> = const { RefCell::new(None) };
 }
 
-/// Says that this test may run beside others of its executable, until it ends; waits as long as one of them
-/// is to run [`alone`]. Tests that start programs call it where they do so; calling it again does nothing.
+/// Declares that this test may run beside others of its executable, until it ends. Waits while a test runs
+/// [`alone`] or is about to. Tests that start programs call this function where they do so; calling it again
+/// does nothing.
 ///
-/// A thread that the test started belongs to it: it has no name, whereas that of a test has the test's.
+/// A thread that the test started belongs to the test and is not counted: it has no name, whereas the thread
+/// of a test has the test's name.
 pub fn side_by_side() {
     let thread = thread::current();
     SIDE_BY_SIDE.with_borrow_mut(|own| {
@@ -126,10 +128,10 @@ pub fn side_by_side() {
     });
 }
 
-/// How many tests that said [`among_few`] run at once.
+/// How many tests that called [`among_few`] run at once.
 const FEW: usize = 4;
 
-/// What [`among_few`] returns: another test may take its place when it is dropped.
+/// The guard that [`among_few`] returns: another test may take its place when it is dropped.
 #[must_use = "the test is among few until this is dropped"]
 pub struct AmongFew(());
 
@@ -140,12 +142,14 @@ impl Drop for AmongFew {
     }
 }
 
-/// Waits until fewer than four tests of this executable run that said the same, and no other is [`alone`].
+/// Waits until fewer than four tests of this executable run that called this function, and no test is
+/// [`alone`] or is about to be.
 ///
-/// For a test that measures how long programs wait on links of its own: it needs some of a processor and much
-/// time, so that a few of them disturb each other little. It calls this once, before it starts a program.
+/// For a test that measures how long programs wait on links of its own: such a test needs little of a
+/// processor and much time, so a few of them disturb each other little. The test calls this function once,
+/// before it starts a program.
 pub fn among_few() -> AmongFew {
-    // If there is one thread for all tests, an earlier one said it.
+    // If all tests run on one thread, an earlier test may have left its state.
     SIDE_BY_SIDE.take();
     let own = thread::current().id();
     let is_full = |running: &mut Running| match running.alone {
@@ -160,7 +164,7 @@ pub fn among_few() -> AmongFew {
     AmongFew(())
 }
 
-/// What [`alone`] returns: other tests wait until it is dropped.
+/// The guard that [`alone`] returns: other tests wait until it is dropped.
 #[must_use = "the test is alone until this is dropped"]
 pub struct Alone(());
 
@@ -171,14 +175,14 @@ impl Drop for Alone {
     }
 }
 
-/// Waits until no test of this executable runs that said [`side_by_side`] or is alone, and keeps such tests
+/// Waits until no test of this executable runs that called [`side_by_side`] or is alone, and keeps such tests
 /// from beginning.
 ///
-/// For a test that measures time, rates or processors, and for one that changes what the machine or the
-/// process has one of. It calls this once, before it does anything else. Tests of different executables never
-/// run at once: cargo runs one executable after the other.
+/// For a test that measures time, rates or processors, and for a test that changes something of which the
+/// machine or the process has only one. The test calls this function once, before it does anything else.
+/// Tests of different executables never run at once: cargo runs one executable after the other.
 pub fn alone() -> Alone {
-    // If there is one thread for all tests, an earlier one said it.
+    // If all tests run on one thread, an earlier test may have left its state.
     SIDE_BY_SIDE.take();
     running().waiting += 1;
     let mut running = wait_while(|running| running.alone.is_some() || running.side_by_side > 0);
@@ -198,7 +202,7 @@ mod tests {
     fn who_is_alone_meets_none_and_the_others_meet() {
         static THERE: AtomicUsize = AtomicUsize::new(0);
         let (least, most) = (AtomicUsize::new(9), AtomicUsize::new(0));
-        // Returns how many were there at once.
+        // Returns how many tests were there at once.
         let stay = || {
             let there = THERE.fetch_add(1, Ordering::SeqCst) + 1;
             thread::sleep(Duration::from_millis(50));
@@ -208,7 +212,7 @@ mod tests {
         let others = || {
             side_by_side();
             most.fetch_max(stay(), Ordering::SeqCst);
-            // Its own threads never wait for it.
+            // A thread that this test started does not wait for it.
             thread::scope(|scope| drop(scope.spawn(side_by_side).join()));
         };
         let few = || {

@@ -1,7 +1,9 @@
-//! TUN devices: this process reads what the kernel sends to them, and the kernel receives what it writes.
+//! TUN devices: this process reads the packets that the kernel sends into a device, and the kernel receives
+//! the packets that this process writes.
 //!
-//! Point to point, IP packets without a link-layer header, no ARP. A device is not persistent: it goes with
-//! its descriptor. See `Documentation/networking/tuntap.rst` of the kernel.
+//! A device is a point-to-point link for IP packets without a link-layer header and without ARP. It is not
+//! persistent: it disappears when its descriptor is closed. See `Documentation/networking/tuntap.rst` of the
+//! kernel.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -14,23 +16,24 @@ use nix::libc;
 use crate::Namespace;
 use crate::syscalls::{self, Device};
 
-/// Bytes before each packet of a device with offload: `struct virtio_net_hdr`.
+/// The size of the header before each packet of a device with offload, in bytes: `struct virtio_net_hdr`.
 pub const HEADER_BYTES: usize = 10;
-/// The largest IP packet, bytes.
+/// The size of the largest IP packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 65_535;
-/// The largest name of a device, bytes.
+/// The length of the longest name of a device, in bytes.
 const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
-/// The queue of a device, packets. The kernel drops further ones and counts them ([`Tun::overflowed`]). Room
-/// for the whole window of a fast sender while a busy reader is away: 3 MB of packets of 1,500 bytes.
+/// The length of a device's queue, in packets. The kernel drops further packets and counts them
+/// ([`Tun::overflowed`]). The queue has room for the whole window of a fast sender while a busy reader is
+/// away: 3 MB of packets of 1,500 bytes.
 pub const QUEUE_PACKETS: u32 = 2_000;
-/// Room for the statistics of a namespace's devices, bytes: 128 a device.
+/// Room for the statistics of all devices of a namespace, in bytes: 128 for each device.
 const STATISTICS_BYTES: usize = 65_536;
 
-/// A TUN device, up, read and written without waiting.
+/// A TUN device that is up. Reading and writing never wait.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
-    /// `/proc/net/dev` of its namespace.
+    /// `/proc/net/dev` of the device's namespace.
     statistics: File,
     name: String,
     mtu_bytes: u32,
@@ -45,13 +48,14 @@ impl Tun {
     /// Makes the device `name` in a namespace, up, without addresses. It gets no IPv6 link-local address, so
     /// that the kernel sends nothing through it by itself.
     ///
-    /// With `offload` packets come with a `virtio_net_hdr` of [`HEADER_BYTES`] before them, up to
-    /// [`PACKET_BYTES_MAX`] large and without checksums, as a network card with segmentation offload gets
-    /// them; what is written must have such a header too. Without, nothing is larger than `mtu` bytes.
+    /// With `offload`, packets come with a `virtio_net_hdr` of [`HEADER_BYTES`] before them, are up to
+    /// [`PACKET_BYTES_MAX`] large and have no checksums, as a network card with segmentation offload gets
+    /// them. Packets that are written must have such a header, too. Without `offload`, no packet is larger
+    /// than `mtu` bytes.
     ///
     /// # Errors
-    /// Each in a sentence: there is no `/dev/net/tun`, it may not be opened, `CAP_NET_ADMIN` is missing, the
-    /// name is taken or none, the MTU is not 68 to 65,535.
+    /// Each error is a sentence: there is no `/dev/net/tun` or it may not be opened, `CAP_NET_ADMIN` is
+    /// missing, the name is taken or invalid, or the MTU is not 68 to 65,535.
     pub fn new(namespace: &Namespace, name: &str, mtu: u32, offload: bool) -> io::Result<Self> {
         let bad = |c: char| c == '/' || c == '%' || c.is_whitespace() || !c.is_ascii_graphic();
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) || [".", ".."].contains(&name)
@@ -62,7 +66,7 @@ impl Tun {
         namespace.run(|| Self::here(name, mtu, offload))?
     }
 
-    /// The same in the calling thread's namespace.
+    /// Makes the device as [`Tun::new`] does, in the calling thread's namespace.
     fn here(name: &str, mtu: u32, offload: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
@@ -89,7 +93,7 @@ impl Tun {
             .map_err(|e| refuse(e, format!("TUN device {name}: no MTU of {mtu} bytes")))?;
         syscalls::set_device(name, &Device::Queue(QUEUE_PACKETS))
             .map_err(|e| refuse(e, format!("TUN device {name}: no queue of {QUEUE_PACKETS} packets")))?;
-        // 1: IN6_ADDR_GEN_MODE_NONE. A kernel without IPv6 has no such file and no such address.
+        // 1 is IN6_ADDR_GEN_MODE_NONE. A kernel without IPv6 has no such file and makes no such address.
         let mode = format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
         match std::fs::write(mode, "1") {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -103,13 +107,13 @@ impl Tun {
         Ok(Self { file, statistics, name: name.to_owned(), mtu_bytes: mtu, offload })
     }
 
-    /// Its name.
+    /// Returns the name of the device.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its MTU when it was made, bytes.
+    /// Returns the MTU that the device was made with, in bytes.
     #[must_use]
     pub const fn mtu_bytes(&self) -> u32 {
         self.mtu_bytes
@@ -121,37 +125,38 @@ impl Tun {
         self.offload
     }
 
-    /// Takes the next packet that the kernel sent; its bytes, header included. What does not fit is cut off.
+    /// Takes the next packet that the kernel sent. Returns its length in bytes, header included. Bytes that
+    /// do not fit into `buffer` are cut off.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none.
+    /// `WouldBlock` if there is no packet.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buffer)
     }
 
-    /// Hands the kernel a packet. On return it has been through the stack, up to the socket.
+    /// Hands a packet to the kernel. When this returns, the packet has passed the stack, up to the socket.
     ///
     /// # Errors
-    /// `EIO` if the device is down, `EINVAL` if it is no IP packet, `ENOBUFS` or `ENOMEM`.
+    /// `EIO` if the device is down, `EINVAL` if `packet` is no IP packet, `ENOBUFS` or `ENOMEM`.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(drop)
     }
 
-    /// Packets that the kernel dropped because the queue was full (`tx_dropped`).
+    /// Returns how many packets the kernel dropped because the queue was full (`tx_dropped`).
     ///
     /// # Errors
-    /// Those of reading the statistics; `NotFound` if the device has been renamed or moved elsewhere.
+    /// If the statistics cannot be read; `NotFound` if the device has been renamed or moved elsewhere.
     pub fn overflowed(&self) -> io::Result<u64> {
         let mut text = vec![0; STATISTICS_BYTES];
         let mut len = 0;
-        // One read gives a page at most.
+        // One read returns a page at most.
         while let more @ 1.. = self.statistics.read_at(&mut text[len..], len as u64)? {
             len += more;
         }
         let text = String::from_utf8_lossy(&text[..len]);
         let mine =
             text.lines().find_map(|line| line.trim_start().strip_prefix(&self.name)?.strip_prefix(':'));
-        // Eight columns about what was received, then bytes, packets, errors and drops of what was sent.
+        // Eight columns count received packets; then follow bytes, packets, errors and drops of sent packets.
         let dropped = mine.and_then(|line| line.split_ascii_whitespace().nth(11)?.parse().ok());
         dropped
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no statistics of {}", self.name)))

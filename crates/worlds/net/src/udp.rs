@@ -5,8 +5,8 @@
 //!   (`IP_PMTUDISC_PROBE`, `IPV6_DONTFRAG`), so that probing for the path MTU (RFC 8899) sees the path.
 //! * **Receiving** takes up to [`RecvBuffers::COUNT`] buffers in a call (`recvmmsg`), each of which holds one
 //!   or more datagrams of one sender (UDP GRO).
-//! * **ICMP errors** reach connected sockets only, and only as hints: whoever guesses the ports can forge
-//!   them, so a path is never given up for one (RFC 8085 section 5.2, RFC 5927).
+//! * **ICMP errors** reach connected sockets only, and only as hints: an attacker who guesses the ports can
+//!   forge them, so no path is given up because of one (RFC 8085 section 5.2, RFC 5927).
 
 use std::array;
 use std::io::{self, IoSliceMut};
@@ -28,24 +28,24 @@ pub const SEND_BYTES_MAX: usize = 65_535 - 20 - 8;
 /// The most datagrams one call may carry (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
 pub const SEGMENTS_MAX: usize = 64;
 
-/// Receive buffer asked of the kernel, in bytes of payload. Without privilege it grants at most
+/// The receive buffer asked of the kernel, in bytes of payload. Without privilege the kernel grants at most
 /// `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// Send buffer asked of the kernel, in bytes: enough for the packets that wait for a 10 Gbit/s card to report
-/// them sent.
+/// The send buffer asked of the kernel, in bytes: enough for the packets that wait for a 10 Gbit/s card to
+/// report them sent.
 const SEND_BUFFER: usize = 2 << 20;
 
-/// ICMP errors taken from the socket in one call; the rest wait for the next.
+/// The most ICMP errors taken from the socket in one call; the others wait for the next call.
 const ERRORS_MAX: usize = 64;
 
 /// A non-blocking UDP socket.
 #[derive(Debug)]
 pub struct Udp {
     socket: Socket,
-    /// quinn-udp gives up ECN marks and GSO for good after one EINVAL or EIO. A reply to an unroutable sender
-    /// must not cause that for all others, so the state is replaced then. It is nearly always read, hence the
-    /// lock.
+    /// The state of quinn-udp, which gives up ECN marks and GSO for good after one EINVAL or EIO. A reply to
+    /// an unroutable sender must not cause that for all other peers, so the state is then replaced. The lock
+    /// favours readers, because nearly all accesses read.
     state: RwLock<UdpSocketState>,
     gso: AtomicBool,
     local: SocketAddr,
@@ -64,24 +64,25 @@ pub enum Ecn {
     Ce,
 }
 
-/// What to send: one datagram, or several of one size to one destination.
+/// The datagrams to send: one, or several of one size to one destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams<'a> {
     /// Destination; `None` on a connected socket.
     pub to: Option<SocketAddr>,
-    /// The local address it must leave from (see [`Received::to_ip`]).
+    /// The local address that the datagrams must leave from (see [`Received::to_ip`]).
     pub from_ip: Option<IpAddr>,
-    /// The payload, datagrams one after the other.
+    /// The payload: the datagrams, one after the other.
     pub bytes: &'a [u8],
     /// Bytes per datagram, of which only the last may have fewer; `None` for a single datagram.
     pub segment: Option<usize>,
     /// Whether to mark the packets ECN-capable, ECT(0).
     pub ecn: bool,
-    /// The code point of differentiated services (RFC 2474), 0 to 63. On Linux only: elsewhere it is 0.
+    /// The code point of differentiated services (RFC 2474), 0 to 63. Only Linux sends it; other systems send
+    /// 0.
     pub dscp: u8,
 }
 
-/// Why a peer seems out of reach: a hint, never proof.
+/// Why a peer seems out of reach. This is a hint, never proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
     /// The host answered that nothing listens on the port.
@@ -90,29 +91,31 @@ pub enum IcmpError {
     Unreachable,
 }
 
-/// What became of a [`Udp::send`].
+/// The result of a [`Udp::send`].
 #[derive(Debug)]
 pub enum SendOutcome {
-    /// The kernel took it. What the local queue drops at once counts too: loss recovery sees to it.
+    /// The kernel took the datagrams. Datagrams that the local queue drops at once count as sent, too: loss
+    /// recovery finds them.
     Sent,
     /// The socket's buffer is full: nothing was sent. Wait until the socket is writable.
     WouldBlock,
-    /// Nothing was sent, or the socket reports an error of an earlier datagram.
+    /// The peer seems out of reach: nothing was sent, or the socket reports the error of an earlier datagram.
     IcmpError(IcmpError),
-    /// The datagrams are larger than the interface takes: nothing was sent.
+    /// The datagrams are larger than the interface allows: nothing was sent.
     TooBig,
     /// Nothing was sent, for another reason.
     Other(io::Error),
 }
 
-/// What came in one buffer: one datagram or more of the same sender, size and ECN field.
+/// The contents of one buffer: one datagram, or several with one sender, size and ECN field.
 #[derive(Debug)]
 pub struct Received<'a> {
     /// The sender.
     pub from: SocketAddr,
-    /// The local address it was sent to: replies should leave from there.
+    /// The local address that the datagrams were sent to. Replies should leave from there.
     pub to_ip: Option<IpAddr>,
-    /// The payload, datagrams one after the other. Whoever sends them on may change them where they are.
+    /// The payload: the datagrams, one after the other. Callers that forward datagrams may change them in
+    /// place.
     pub bytes: &'a mut [u8],
     /// Bytes per datagram, of which only the last may have fewer.
     pub stride: usize,
@@ -121,27 +124,27 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// The datagrams one by one. Empty datagrams do not appear.
+    /// Iterates over the datagrams. Empty datagrams do not appear.
     pub fn datagrams(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.bytes.chunks(self.stride.max(1))
     }
 }
 
-/// What became of a [`Udp::recv`].
+/// The result of a [`Udp::recv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvOutcome {
-    /// Something was received and handed over.
+    /// Datagrams were received and handed over.
     Received {
-        /// Whether every buffer was filled, so that more is likely waiting.
+        /// Whether every buffer was filled, so that more datagrams are probably waiting.
         more: bool,
     },
-    /// Nothing there. Wait until the socket is readable.
+    /// No datagram has arrived. Wait until the socket is readable.
     WouldBlock,
-    /// An ICMP error about something sent earlier.
+    /// An ICMP error about an earlier datagram of this socket has arrived.
     IcmpError(IcmpError),
     /// A router said that a packet was too big for its next link (RFC 1191, RFC 8201).
     TooBig {
-        /// The largest IP packet that link takes, in bytes, as far as the router can be trusted.
+        /// The largest IP packet that the next link takes, in bytes, as far as the router can be trusted.
         mtu: u32,
     },
 }
@@ -151,9 +154,9 @@ pub enum RecvOutcome {
 pub struct RecvBuffers(Box<[u8]>);
 
 impl RecvBuffers {
-    /// Buffers in a set.
+    /// The number of buffers in a set.
     pub const COUNT: usize = quinn_udp::BATCH_SIZE;
-    /// Bytes in a buffer: the largest UDP packet, and the most that GRO joins.
+    /// The size of a buffer, in bytes: the largest UDP packet, and the most that GRO joins.
     pub const SIZE: usize = 1 << 16;
 
     /// Allocates a set: 2 MiB where the system has `recvmmsg`.
@@ -170,14 +173,14 @@ impl Default for RecvBuffers {
 }
 
 impl Udp {
-    /// A socket that anybody may send to, for sources.
+    /// Binds a socket that any peer may send to, for sources.
     ///
-    /// One socket for each address: `[::]` is IPv6 only (RFC 3493 section 5.3), so that `0.0.0.0` can be
-    /// bound to the same port and every address is of the socket's family. An unconnected socket is told of
-    /// no ICMP errors.
+    /// Each address needs a socket of its own: `[::]` is IPv6 only (RFC 3493 section 5.3), so that `0.0.0.0`
+    /// can be bound to the same port and every address is of the socket's family. An unconnected socket
+    /// reports no ICMP errors.
     ///
     /// # Errors
-    /// What binding fails with (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`), with the address.
+    /// If binding fails (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`); the message has the address.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         let open = || {
             let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -190,10 +193,10 @@ impl Udp {
         open().map_err(|e: io::Error| io::Error::new(e.kind(), format!("listening on {address}: {e}")))
     }
 
-    /// A socket for one subflow: bound as `via` promises, connected to `peer`.
+    /// Opens a socket for one subflow: bound as `via` promises, connected to `peer`.
     ///
     /// # Errors
-    /// If the promise cannot be kept or no route leads there, with a message that says which.
+    /// If the promise of `via` cannot be kept or no route leads to `peer`; the message says which.
     pub fn connect(via: &Egress, peer: SocketAddr) -> io::Result<Self> {
         let mut peer = peer;
         // An IPv4-mapped IPv6 address is an IPv4 peer.
@@ -216,27 +219,27 @@ impl Udp {
         Ok(Self { socket, state: RwLock::new(state), gso, local, peer, receive_buffer })
     }
 
-    /// The address it is bound to.
+    /// Returns the address that the socket is bound to.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The peer of a connected socket.
+    /// Returns the peer, if the socket is connected.
     #[must_use]
     pub const fn peer_addr(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// The receive buffer that the kernel granted, in bytes of payload, roughly: it counts its bookkeeping
-    /// against twice this number.
+    /// Returns the size of the receive buffer that the kernel granted, in bytes of payload. The number is
+    /// rough: the kernel counts its bookkeeping against twice this number.
     #[must_use]
     pub const fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
 
-    /// How many datagrams of `segment` bytes one [`send`](Self::send) may carry now: 1 without segmentation
-    /// offload, which may turn out to be missing later.
+    /// Returns how many datagrams of `segment` bytes one [`send`](Self::send) may carry now: 1 without
+    /// segmentation offload, which may turn out to be missing later.
     #[must_use]
     pub fn max_segments(&self, segment: usize) -> usize {
         if self.gso.load(Ordering::Relaxed) {
@@ -246,11 +249,11 @@ impl Udp {
         }
     }
 
-    /// Sends. Never blocks.
+    /// Sends datagrams. Never blocks.
     ///
-    /// Asked for more than one datagram after offload was found missing, it sends them one by one, and those
-    /// for which the buffer has no room are lost; callers that follow [`max_segments`](Self::max_segments)
-    /// don't meet this twice.
+    /// If segmentation offload has been found missing, several datagrams are sent one by one, and those for
+    /// which the buffer has no room are lost. Callers that follow [`max_segments`](Self::max_segments) meet
+    /// this once at most.
     pub fn send(&self, datagrams: &Datagrams<'_>) -> SendOutcome {
         let Some(to) = datagrams.to.or(self.peer) else {
             return invalid("no destination");
@@ -272,8 +275,9 @@ impl Udp {
             return self.send_singly(to, datagrams, segment);
         }
         match self.transmit(to, datagrams, datagrams.bytes, Some(segment)) {
-            // EIO: the route can't segment (IPsec, a device without checksums). EINVAL: older kernels say so
-            // for segments above the MTU, and all kernels for an address that is gone. One datagram tells.
+            // EIO: the route cannot segment (IPsec, a device without checksums). EINVAL: older kernels report
+            // segments above the MTU by it, and all kernels an address that is gone. Sending one datagram
+            // alone tells which.
             Err(e) if matches!(errno(&e), Errno::EIO | Errno::EINVAL) => {
                 let outcome = self.send_singly(to, datagrams, segment);
                 if matches!(outcome, SendOutcome::Sent) {
@@ -321,7 +325,7 @@ impl Udp {
         };
         match send() {
             // The error may be about an earlier packet that a router found too big. If it is about this
-            // packet, it comes again. The router's message waits in the error queue for `recv`.
+            // packet, sending fails again. The router's message waits in the error queue for `recv`.
             Err(e) if errno(&e) == Errno::EMSGSIZE && self.peer.is_some() => send(),
             Err(e) if matches!(errno(&e), Errno::EIO | Errno::EINVAL) => {
                 if let Ok(fresh) = offloads(&self.socket) {
@@ -338,22 +342,23 @@ impl Udp {
         match errno(&e) {
             Errno::EAGAIN => SendOutcome::WouldBlock,
             Errno::EMSGSIZE => SendOutcome::TooBig,
-            // Sockets that read ICMP errors are also told when the local queue dropped a packet.
+            // A socket that reads ICMP errors is also told when the local queue dropped a packet.
             Errno::ENOBUFS | Errno::ENOMEM => SendOutcome::Sent,
-            // Here the source address is no longer the host's.
+            // Here the error means that the source address is no longer one of this host.
             Errno::EINVAL => SendOutcome::IcmpError(IcmpError::Unreachable),
             errno => icmp_error(errno).map_or(SendOutcome::Other(e), SendOutcome::IcmpError),
         }
     }
 
-    /// Receives what is there, at most [`RecvBuffers::COUNT`] buffers, and hands each to `each`. Never
-    /// blocks.
+    /// Receives the datagrams that have arrived, in at most [`RecvBuffers::COUNT`] buffers, and hands each
+    /// buffer to `each`. Never blocks.
     ///
-    /// Datagrams that nobody could answer are dropped: from port 0, to a multicast or broadcast address, and
-    /// on a connected socket those of others that came before it was connected.
+    /// Datagrams that cannot be answered are dropped: those from port 0, those to a multicast or broadcast
+    /// address and, on a connected socket, those that other peers sent before it was connected.
     ///
     /// # Errors
-    /// Only what is neither "nothing there" nor about the network; the socket is of no further use then.
+    /// If receiving fails for a reason that is neither an empty socket nor the network. The socket is then of
+    /// no further use.
     pub fn recv(
         &self,
         buffers: &mut RecvBuffers,
@@ -396,19 +401,19 @@ impl Udp {
         Ok(RecvOutcome::Received { more: count == RecvBuffers::COUNT })
     }
 
-    /// Turns an error of `recv` into an outcome, by the socket's error queue where there is one.
+    /// Turns an error of `recv` into an outcome. The socket's error queue is read first, if it has one.
     fn explain(&self, error: io::Error) -> io::Result<RecvOutcome> {
         if let Some(queued) = self.queued_error() {
             return Ok(queued);
         }
         match errno(&error) {
-            // EMSGSIZE: a local probe that was too big; `send` has said so.
+            // EMSGSIZE: a local probe was too big, which `send` has reported.
             Errno::EAGAIN | Errno::EMSGSIZE => Ok(RecvOutcome::WouldBlock),
             errno => icmp_error(errno).map_or(Err(error), |error| Ok(RecvOutcome::IcmpError(error))),
         }
     }
 
-    /// Empties the error queue (otherwise the socket stays readable) and returns the most useful error.
+    /// Empties the error queue, since the socket stays readable otherwise, and returns the most useful error.
     fn queued_error(&self) -> Option<RecvOutcome> {
         self.peer?;
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -446,7 +451,7 @@ fn offloads(socket: &Socket) -> io::Result<UdpSocketState> {
     Ok(state)
 }
 
-/// Asks for large buffers; returns the receive buffer granted.
+/// Asks the kernel for large buffers. Returns the size of the receive buffer that it granted, in bytes.
 fn enlarge(socket: &Socket) -> io::Result<usize> {
     // The default stays if more is not granted.
     let _ = socket.set_send_buffer_size(SEND_BUFFER);
@@ -470,7 +475,7 @@ fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
-/// The errors that say that the peer is out of reach.
+/// Returns the meaning of an error that says that the peer is out of reach; `None` for other errors.
 fn icmp_error(errno: Errno) -> Option<IcmpError> {
     Some(match errno {
         Errno::ECONNREFUSED => IcmpError::Refused,

@@ -1,12 +1,14 @@
-//! The uplink of a local end: by which line of this host its packets leave.
+//! Finds the uplink of a local end: the line by which its packets leave this host.
 //!
-//! An interface of hardware is a line, and so is one end of a virtual cable: what is behind it is of another
-//! host, or of one that could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of
-//! that one, and one that is a port (of a bridge, of a bond) shares the line of its master. A tunnel leaves
-//! by some line that the routing tables choose, perhaps another one for each packet: its uplink is not known.
-//! But where a network namespace has no line at all, the wire of a TUN device is a process elsewhere, and
-//! each is a line (those of `anabranch lab up`, that of a container without root). Not known either is the
-//! uplink of loopback, which leaves by none, and of any kind of interface that is not listed here.
+//! An interface of hardware is a line, and so is one end of a virtual cable: another host is behind it, or
+//! could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of the lower interface. A
+//! port (of a bridge, of a bond) shares the line of its master.
+//!
+//! Some uplinks are unknown. A tunnel leaves by a line that the routing tables choose, perhaps another one
+//! for each packet. Loopback leaves by no line, and kinds of interfaces that are not listed here may leave by
+//! any. But if a network namespace has no line at all, each of its TUN devices is a line, because the wire of
+//! the device is a process elsewhere. Such devices are those of `anabranch lab up`, and that of a container
+//! without root.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::collections::BTreeSet;
@@ -17,19 +19,20 @@ use crate::interface::interfaces;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::netlink::{Link, Netlink};
 
-/// Kinds of interfaces that are not of hardware and are lines all the same.
+/// Kinds of interfaces that are no hardware but count as lines.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LINES: [&str; 5] = ["bond", "bridge", "team", "veth", "wwan"];
-/// Kinds of interfaces that leave by another one of this host.
+/// Kinds of interfaces that leave by another interface of this host.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LAYERS: [&str; 6] = ["ipvlan", "ipvtap", "macvlan", "macvtap", "rmnet", "vlan"];
-/// `ARPHRD_ETHER`, `ARPHRD_INFINIBAND`, `ARPHRD_RAWIP` and `ARPHRD_NONE` (`linux/if_arp.h`): what hardware
-/// looks like, modems among it. Those of tunnels are others.
+/// `ARPHRD_ETHER`, `ARPHRD_INFINIBAND`, `ARPHRD_RAWIP` and `ARPHRD_NONE` (`linux/if_arp.h`): the frame
+/// formats of hardware, modems included. Tunnels have other formats.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const HARDWARE: [u16; 4] = [1, 32, 519, 0xFFFE];
 
-/// The uplink of a local end: two of the same number leave this host by one line. `None` where that is not
-/// known: of a tunnel and of loopback, where the kernel picks, and on systems that do not tell.
+/// Returns the number of a local end's uplink: ends with the same number leave this host by one line. Returns
+/// `None` if the uplink is unknown: for a tunnel, for loopback, where the kernel picks the interface, and on
+/// systems that do not tell.
 #[must_use]
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn uplink_of(via: &Egress) -> Option<u32> {
@@ -42,19 +45,21 @@ pub fn uplink_of(via: &Egress) -> Option<u32> {
     line(&links, index)
 }
 
-/// Elsewhere: not known.
+/// Returns `None`, because this system does not tell.
 #[must_use]
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn uplink_of(_via: &Egress) -> Option<u32> {
     None
 }
 
-/// The smallest number of the interfaces that share the line of this one, if it leaves by one.
+/// Returns the smallest index of the interfaces that share the line of interface `index`, if it leaves by a
+/// line.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn line(links: &[Link], index: u32) -> Option<u32> {
     let at = |index: u32| links.iter().find(|link| link.index == index);
     let kind = |link: &Link, kinds: &[&str]| link.kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
-    // Down to the line. Layers do not go round in circles, but what is said of them is of several moments.
+    // Go down to the line. Layers form no circle, but the list may mix several moments, so the steps are
+    // limited.
     let mut link = at(index)?;
     for _ in links {
         if !kind(link, &LAYERS) {
@@ -69,7 +74,7 @@ fn line(links: &[Link], index: u32) -> Option<u32> {
     if !is_line(link) && (!kind(link, &["tun"]) || links.iter().any(is_line)) {
         return None;
     }
-    // All that share it: up and down, until nothing is added.
+    // Collect all interfaces that share the line, up and down, until none is added.
     let below = |link: &Link| {
         let parent = link.parent.filter(|_| kind(link, &LAYERS));
         let master = link.master.filter(|master| at(*master).is_some_and(|master| kind(master, &LINES)));
@@ -106,7 +111,7 @@ mod tests {
         let links = [link(1, None), link(2, None), link(3, Some("veth")), link(4, Some("wwan"))];
         assert_eq!([1, 2, 3, 4].map(|index| line(&links, index)), [1, 2, 3, 4].map(Some));
         assert_eq!(line(&links, 9), None);
-        // The parent that the kernel names of a virtual cable is its other end.
+        // For a virtual cable, the kernel names the other end as the parent.
         let cable = Link { parent: Some(1), ..link(3, Some("veth")) };
         assert_eq!(line(&[link(1, None), cable], 3), Some(3));
     }
@@ -119,7 +124,7 @@ mod tests {
             assert_eq!(line(&[over, link(2, None)], 1), None, "{kind}");
         }
         assert_eq!(line(&[Link { loopback: true, ..link(1, None) }], 1), None);
-        // ARPHRD_TUNNEL, as an old kernel has it.
+        // An old kernel says ARPHRD_TUNNEL and no kind.
         assert_eq!(line(&[Link { hardware: 768, ..link(1, None) }], 1), None);
     }
 
@@ -138,15 +143,15 @@ mod tests {
         let port = |link: Link, master| Link { master: Some(master), ..link };
         let links = [link(1, None), vlan(2, 1), vlan(3, 2), link(4, None)];
         assert_eq!([1, 2, 3, 4].map(|index| line(&links, index)), [1, 1, 1, 4].map(Some));
-        // In another namespace, or over a tunnel.
+        // The parent is in another namespace, or is a tunnel.
         let (lost, of_tunnel) = (link(2, Some("macvlan")), vlan(3, 4));
         let links = [link(1, None), lost, of_tunnel, link(4, Some("vxlan"))];
         assert_eq!([2, 3].map(|index| line(&links, index)), [None, None]);
-        // A bridge over one VLAN of a line, beside another VLAN of it.
+        // A bridge over one VLAN of a line, beside another VLAN of that line.
         let bridge = link(5, Some("bridge"));
         let links = [link(1, None), port(vlan(2, 1), 5), vlan(3, 1), link(4, None), bridge];
         assert_eq!([1, 3, 4, 5].map(|index| line(&links, index)), [1, 1, 4, 1].map(Some));
-        // Lines in one VRF stay two.
+        // Two lines in one VRF stay two.
         let vrf = link(5, Some("vrf"));
         let links = [port(link(1, None), 5), port(link(2, None), 5), vrf];
         assert_eq!([1, 2].map(|index| line(&links, index)), [Some(1), Some(2)]);

@@ -58,7 +58,7 @@ fn one_who_has_all_that_is_used_gives_way_until_all_have_the_same() {
     let large: Vec<Place> =
         (0..10).map(|n| share.ask(at(n), "large", Yields::IfOverShare).unwrap().0).collect();
     share.heard(at(50), large[0]);
-    // The oldest of the others: the first one was heard of since.
+    // The oldest of the others gives way: the first place was heard of since.
     for oldest in &large[1..=5] {
         assert_eq!(share.ask(at(100), "small", Yields::IfOverShare).unwrap().1, Some(*oldest));
     }
@@ -124,8 +124,8 @@ fn turns_go_round_and_one_who_may_not_is_passed_over() {
 }
 
 proptest! {
-    /// Whatever happens: the sums are those of the places, no more is used than there is, and who has the
-    /// least is refused only if every other has as little.
+    /// Whatever happens, the sums are those of the places, no more units are used than there are, and the
+    /// holder with the least is refused only if every other has as little.
     #[test]
     fn sums_are_right(steps in prop::collection::vec((0..5_u8, 0..6_u8, 0..8_usize, 0..3_u8), 0..300)) {
         let (mut share, mut held, capacity) = (FairShare::new(8), Vec::<(String, Place)>::new(), 8);

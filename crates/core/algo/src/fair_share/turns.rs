@@ -2,27 +2,27 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// What waits for its turn; see the [module](super).
+/// The items that wait for their turns; see the [module](super).
 #[derive(Clone, Debug)]
 pub struct Turns<K, T> {
     queues: BTreeMap<K, VecDeque<T>>,
-    /// Holders that have something, the next one first.
+    /// The holders with a waiting item, the next one first.
     order: VecDeque<K>,
-    /// How much one holder may have waiting.
+    /// The most items that one holder may have waiting.
     each_max: usize,
 }
 
 impl<K: Ord + Clone, T> Turns<K, T> {
-    /// Nothing waits yet; of one holder `each_max` at most.
+    /// Creates queues in which nothing waits; each holder may have `each_max` items.
     #[must_use]
     pub const fn new(each_max: usize) -> Self {
         Self { queues: BTreeMap::new(), order: VecDeque::new(), each_max }
     }
 
-    /// Puts something behind all that waits of this holder.
+    /// Puts an item at the end of its holder's queue.
     ///
     /// # Errors
-    /// It comes back if as much waits of this holder as may.
+    /// The item, if the queue is full.
     pub fn push(&mut self, holder: K, item: T) -> Result<(), T> {
         if self.queues.get(&holder).is_some_and(|queue| queue.len() >= self.each_max) {
             return Err(item);
@@ -35,7 +35,7 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         Ok(())
     }
 
-    /// Takes the first item of the holder whose turn it is, among those that `may` have one now.
+    /// Takes the first item of the holder whose turn it is, among the holders that `may` have one now.
     pub fn next(&mut self, may: impl FnMut(&K) -> bool) -> Option<(K, T)> {
         let place = self.order.iter().position(may)?;
         let holder = self.order.remove(place)?;
@@ -49,7 +49,7 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         Some((holder, item))
     }
 
-    /// Takes an item of a holder out of its queue, wherever it is there.
+    /// Removes the first item of a holder's queue for which `is_it` is true, wherever it is in the queue.
     pub fn remove(&mut self, holder: &K, is_it: impl FnMut(&T) -> bool) -> Option<T> {
         let queue = self.queues.get_mut(holder)?;
         let place = queue.iter().position(is_it)?;
@@ -61,12 +61,12 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         Some(item)
     }
 
-    /// What waits of a holder, the next one first.
+    /// Iterates over the waiting items of a holder, the next one first.
     pub fn of(&mut self, holder: &K) -> impl Iterator<Item = &mut T> {
         self.queues.get_mut(holder).into_iter().flatten()
     }
 
-    /// Whether nothing waits.
+    /// Whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()

@@ -1,15 +1,16 @@
-//! What a cache on the path answers arrives aside: sooner than what the far end sends, so it tells nothing
-//! of what that still has to answer. Aside arrivals are never the highest that arrived. While they overtake
-//! what is outstanding the packet threshold rests, because it would count their sequence numbers, too; and
-//! what they alone have overtaken is lost when it was asked longer ago than the retransmission timeout,
-//! which their arrivals put off.
+//! Packets that a cache on the path answers arrive aside: sooner than packets of the far end, so they say
+//! nothing about those that the far end still has to answer. A packet that arrived aside is never the highest
+//! that arrived. While such packets have overtaken outstanding ones, the packet threshold rests, because it
+//! would count their sequence numbers, too. An outstanding packet that they alone have overtaken is lost when
+//! it was asked for longer ago than the retransmission timeout: their arrivals put off the timeout of the
+//! subflow.
 
 use super::batch::{Arrival, PacketBitmap};
 use super::{Delivery, SentPackets};
 
 impl<T, M: PacketBitmap> SentPackets<T, M> {
-    /// Packet `i` of batch `id` has arrived from a cache, somewhere before the far end of the path. One that
-    /// had been declared lost has a distance of zero.
+    /// Records that packet `i` of batch `id` has arrived from a cache, somewhere before the far end of the
+    /// path. A packet that had been declared lost has a distance of zero.
     pub fn deliver_aside(&mut self, id: u64, i: u32) -> Delivery {
         let next_seq = self.next_seq;
         let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {

@@ -1,5 +1,5 @@
-//! A request and what has become of its packets, in few bytes, as there is one for each request under way:
-//! in large simulations they are most of what each packet touches.
+//! A batch: a request and the state of its packets, in few bytes, because there is one for each request under
+//! way. In large simulations batches are most of the memory that each packet touches.
 
 use core::fmt;
 
@@ -8,14 +8,14 @@ use crate::Time;
 /// The most packets of a batch.
 pub const BATCH_PACKETS_MAX: u32 = u64::BITS;
 
-/// What holds a bit for each packet of a batch. Where batches are small, small ones will do: a packet
-/// alone in its batch takes 16 bytes with `u8`, 32 with `u64`.
+/// A bitmap that holds a bit for each packet of a batch. Where batches are small, small bitmaps will do: a
+/// packet alone in its batch takes 16 bytes with `u8`, 32 with `u64`.
 pub trait PacketBitmap: Copy + fmt::Debug {
-    /// How many packets a batch has at most.
+    /// The most packets of a batch.
     const PACKETS: u32;
-    /// The bitmap of the lowest bits.
+    /// Returns the bitmap of the lowest bits.
     fn from_bits(bits: u64) -> Self;
-    /// As the lowest bits.
+    /// Returns the bitmap as the lowest bits.
     fn bits(self) -> u64;
 }
 
@@ -43,21 +43,21 @@ impl PacketBitmap for u8 {
     }
 }
 
-/// Packets asked at one time, by one request.
+/// The packets asked for at one time, by one request.
 #[derive(Clone, Debug)]
 pub(super) struct SentBatch<T, M> {
     pub(super) sent_at: Time,
-    /// The lowest bits of the first sequence number: no path has 2³² of them outstanding.
+    /// The lowest 32 bits of the first sequence number: no path has 2³² outstanding packets.
     pub(super) first_seq: u32,
     pub(super) count: u8,
-    /// Whether packets are outstanding: in `kept` only; lost: in `gone` only; delivered: in both; or
-    /// cancelled: in none.
+    /// The state of the packets. An outstanding packet is in `kept` only; a lost one in `gone` only; a
+    /// delivered one in both; a cancelled one in none.
     pub(super) kept: M,
     pub(super) gone: M,
     pub(super) what: T,
 }
 
-/// A packet that has arrived for the first time, and what it was taken for before.
+/// A packet that has arrived for the first time, and its state before.
 pub(super) struct Arrival {
     pub(super) seq: u64,
     pub(super) sent_at: Time,
@@ -66,7 +66,7 @@ pub(super) struct Arrival {
 }
 
 impl<T, M: PacketBitmap> SentBatch<T, M> {
-    /// The first sequence number; `next` is that of the next packet to be sent.
+    /// Returns the first sequence number; `next` is that of the next packet to be sent.
     #[inline]
     pub(super) const fn first_seq(&self, next: u64) -> u64 {
         next - (next as u32).wrapping_sub(self.first_seq) as u64
@@ -83,7 +83,8 @@ impl<T, M: PacketBitmap> SentBatch<T, M> {
     pub(super) fn delivered(&self) -> u64 {
         self.kept.bits() & self.gone.bits()
     }
-    /// Packet `i` has arrived; `None` if it has before. `next` is as of [`first_seq`](Self::first_seq).
+    /// Records that packet `i` has arrived; `None` if it had arrived before. `next` is as for
+    /// [`first_seq`](Self::first_seq).
     #[inline]
     pub(super) fn arrive(&mut self, i: u32, next: u64) -> Option<Arrival> {
         let bit = 1 << i;
@@ -94,13 +95,13 @@ impl<T, M: PacketBitmap> SentBatch<T, M> {
         (self.kept, self.gone) = (M::from_bits(self.kept.bits() | bit), M::from_bits(self.gone.bits() | bit));
         Some(Arrival { seq: self.first_seq(next) + u64::from(i), sent_at: self.sent_at, outstanding, lost })
     }
-    /// What was outstanding is lost.
+    /// Declares outstanding packets lost.
     #[inline]
     pub(super) fn lose(&mut self, bits: u64) {
         (self.kept, self.gone) =
             (M::from_bits(self.kept.bits() & !bits), M::from_bits(self.gone.bits() | bits));
     }
-    /// What was outstanding is no longer wanted.
+    /// Cancels an outstanding packet, which is no longer wanted.
     #[inline]
     pub(super) fn cancel(&mut self, bit: u64) {
         self.kept = M::from_bits(self.kept.bits() & !bit);

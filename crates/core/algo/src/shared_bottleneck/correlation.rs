@@ -1,26 +1,26 @@
-//! Whether the delays of two paths rise and fall together: ours, not the RFC's.
+//! Finds out whether the delays of two paths rise and fall together. The RFC has no such test.
 //!
 //! One queue delays all its packets by the same at the same time. So the mean delays of two paths through it
-//! change by the same from one interval to the next, however different their samples are otherwise; those
-//! through two queues change independently. Pearson's coefficient of the changes of the mean delay, rather
-//! than of the delay itself: what drifts slowly seems correlated with anything else that does. They are
-//! clipped, or one large one in each (two slow starts that overshoot at about the same time) would outweigh
-//! all others.
+//! change by the same from one interval to the next, however different their samples are otherwise; those of
+//! paths through two queues change independently. The test is Pearson's coefficient of the changes of the
+//! mean delay, rather than of the delay itself, because a value that drifts slowly seems correlated with any
+//! other that does. The changes are clipped: otherwise one large change in each path (two slow starts that
+//! overshoot at about the same time) would outweigh all others.
 //!
-//! **Which interval?** A queue of a few milliseconds swings several times in 350 ms, and its mean shows
-//! nothing of that; where round trips are long, packets come in one burst a round trip, and only long
-//! intervals have some of both paths; and over long intervals there are few changes, so that chance has more
-//! say. So it is asked at six scales, T/32 (11 ms) to T (350 ms), the finest first. Paths that go together at
-//! one of them are together, as nothing but a common queue makes them; if a finer scale has shown them apart,
-//! a coarser one must say so strongly (the same queue, seen some time later by one path than by the other,
-//! looks like two to short intervals only).
+//! **Which interval?** A queue of a few milliseconds swings several times in 350 ms, and its mean over that
+//! time does not show it. Where round trips are long, packets come in one burst a round trip, and only long
+//! intervals have packets of both paths. Over long intervals there are few changes, so that chance has more
+//! influence. So the paths are compared at six scales, T/32 (11 ms) to T (350 ms), the finest first. Paths
+//! that go together at one scale are together, because only a common queue makes them do so. If a finer scale
+//! has shown them apart, a coarser one must show a strong correlation: a queue that one path sees some time
+//! later than the other looks like two queues to short intervals only.
 //!
-//! **When is no correlation evidence?** That two paths change independently says something only of a scale
-//! that could show their queues: where there are enough changes; where they are large beside what chance
-//! makes of the mean of so few samples; and where they last, so that the changes over twice the time are
-//! larger than those of means that have nothing to do with each other (half of it). A queue that swings
-//! faster than the interval does not pass: each path has seen other phases of it. Nor do changes that are
-//! small beside the round trip: behind a queue of a few packets each path sees most of all its own bursts.
+//! **When is no correlation evidence?** Independent changes are evidence only at a scale that could show the
+//! queues: where there are enough changes; where they are large beside the changes that chance makes of the
+//! mean of so few samples; and where they last, so that changes over twice the time are larger than those of
+//! independent means (half of the mean square). A queue that swings faster than the interval does not pass
+//! this test: each path has seen other phases of it. Changes that are small beside the round trip do not pass
+//! either: behind a queue of a few packets each path sees mostly its own bursts.
 
 use alloc::vec::Vec;
 
@@ -31,46 +31,47 @@ use super::parameters::{
 };
 use super::stats::{DelayDelta, PathStats, SCALES};
 
-/// [`SCALES`], and whole intervals.
+/// The number of scales: [`SCALES`], and whole intervals.
 const SCALES_ALL: usize = SCALES.len() + 1;
-/// Of [`SCALES`] the one, T/4, that the newest intervals are looked at.
+/// The position in [`SCALES`] of T/4, the scale at which the newest intervals are compared.
 const RECENT_SCALE: usize = 3;
-/// Changes are scaled to fit into so many bits and a sign: the squares of all of them fit into an `i64` then.
+/// Changes are scaled to fit into this many bits and a sign, so that the sum of their squares fits into an
+/// `i64`.
 const BITS: u32 = 24;
 
-/// How two paths' delays go together.
+/// How the delays of two paths go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Correlation {
-    /// They rise and fall together.
+    /// The delays rise and fall together.
     Correlated,
-    /// They do, more than chance explains, and there is a queue to do so in.
+    /// The delays rise and fall together more than chance explains, and both paths have a queue.
     ClearlyCorrelated,
-    /// They do not.
+    /// The delays clearly do not rise and fall together.
     Uncorrelated,
-    /// They may or may not.
+    /// The delays may or may not rise and fall together.
     Inconclusive,
     /// There is too little to tell, or too much noise.
     Unknown,
-    /// There is nothing to compare: neither has a queue.
+    /// There is nothing to compare, because neither path has a queue.
     NoQueue,
 }
 
 /// The changes of a path's mean delay at all scales.
 pub(super) struct PathDeltas {
     scales: [ScaleDeltas; SCALES_ALL],
-    /// At [`RECENT_SCALE`], of the newest intervals only.
+    /// The changes at [`RECENT_SCALE`], of the newest intervals only.
     recent: ScaleDeltas,
     congested: bool,
-    /// The square of a change that is too small to be that of a queue, ns².
+    /// The least mean square of changes that may be those of a queue, in ns².
     small: u128,
 }
 
 /// The changes of a path's mean delay at one scale.
 struct ScaleDeltas {
-    /// Newest first, in a unit of their own; `None` where there is none.
+    /// The changes, newest first, in a unit of their own; `None` where there is no change to tell.
     deltas: Vec<Option<i64>>,
-    /// Their mean square, that of what chance would make of them, and that of changes over twice the time,
-    /// ns².
+    /// The mean squares of the changes, of the changes that chance would make, and of the changes over twice
+    /// the time, in ns².
     signal: u128,
     noise: u128,
     slow: u128,
@@ -92,7 +93,7 @@ impl PathDeltas {
             let (a, b) = (&self.scales[scale], &other.scales[scale]);
             let pairs = a.pairs(b);
             if scale < SCALES.len() && pairs.len() * 4 < a.deltas.len().min(b.deltas.len()) {
-                // Bursts: what both have is not what there was.
+                // Packets come in bursts: the changes that both paths have do not stand for all.
                 continue;
             }
             let Some(r) = percent(&pairs) else { continue };
@@ -113,7 +114,7 @@ impl PathDeltas {
         }
     }
 
-    /// Whether they rise and fall together at any scale more than chance explains.
+    /// Whether the delays rise and fall together at any scale, more than chance explains.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.scales.iter().zip(&other.scales).any(|(a, b)| {
             let pairs = a.pairs(b);
@@ -121,8 +122,8 @@ impl PathDeltas {
         })
     }
 
-    /// Whether they do so in the newest intervals, and beyond doubt. What was before these does not count:
-    /// two slow starts at the same time rise and fall together, whatever they pass.
+    /// Whether the delays rise and fall together in the newest intervals, beyond doubt. Earlier intervals do
+    /// not count: two slow starts at the same time rise and fall together, whatever they pass.
     pub(super) fn is_clearly_like(&self, other: &Self) -> bool {
         let newest = SCALES.iter().map(|parts| RECENT * PARTS / parts);
         self.scales
@@ -132,8 +133,9 @@ impl PathDeltas {
             .any(|((a, b), newest)| exceeds_chance(&a.newest_pairs(b, newest), CLEAR_DEVIATIONS))
     }
 
-    /// Whether a common queue could not hide in the noise of the two. If only one passes a bottleneck, it is
-    /// its queue that the other would have to see; else each other's.
+    /// Whether a common queue could not hide in the noise of the two paths. If only one path passes a
+    /// bottleneck, the other would have to see its queue; otherwise each would have to see the queue of the
+    /// other.
     fn is_conclusive_with(&self, other: &Self, scale: usize) -> bool {
         let factor = if scale < SCALES.len() { PART_NOISE_FACTOR } else { NOISE_FACTOR };
         let (a, b) = (&self.scales[scale], &other.scales[scale]);
@@ -141,7 +143,7 @@ impl PathDeltas {
         let clear = |path: &ScaleDeltas, noise: u128| {
             path.lasts() && path.signal > factor * noise && path.signal >= small
         };
-        // What one has seen is too large for the other to have overlooked it, whatever that one shows.
+        // One path has seen changes that are too large for the other to overlook, whatever the other shows.
         let seen = |path: &ScaleDeltas, by: &ScaleDeltas| {
             clear(path, path.noise.max(by.noise)) && path.signal > NOISE_FACTOR * by.signal
         };
@@ -152,8 +154,8 @@ impl PathDeltas {
         }
     }
 
-    /// The coefficient of the changes from interval to interval, percent, −100 to 100; `None` where there is
-    /// too little to tell.
+    /// Returns the coefficient of the changes from interval to interval, in percent, −100 to 100; `None` if
+    /// there is too little to tell.
     pub(super) fn correlation_percent(&self, other: &Self) -> Option<i64> {
         let whole = SCALES.len();
         percent(&self.scales[whole].pairs(&other.scales[whole]))
@@ -167,7 +169,7 @@ impl ScaleDeltas {
         let signal = mean_square(sizes.iter().copied());
         let noise = raw.iter().flatten().fold(0, |sum, delta| sum + delta.noise_ns2);
         let noise = noise / sizes.len().max(1) as u128;
-        // The mean of two neighbours minus that of the two before.
+        // This is the mean of two neighbours minus the mean of the two before them.
         let slow = raw.windows(3).filter_map(|three| {
             let (new, middle, old) = (by(&three[0])?, by(&three[1])?, by(&three[2])?);
             Some((new + 2 * middle + old).unsigned_abs() / 2)
@@ -181,17 +183,17 @@ impl ScaleDeltas {
         Self { deltas: raw.iter().map(|delta| by(delta).map(clip)).collect(), signal, noise, slow }
     }
 
-    /// Whether changes go on for longer than the interval, as those of a queue that swings slowly do.
+    /// Whether changes go on for longer than the interval, as those of a slowly swinging queue do.
     fn lasts(&self) -> bool {
         self.slow * 100 >= self.signal * SLOW_PERCENT
     }
 
-    /// What changed on both at the same time.
+    /// Returns the changes that both paths have at the same time.
     fn pairs(&self, other: &Self) -> Vec<(i64, i64)> {
         self.newest_pairs(other, self.deltas.len())
     }
 
-    /// The same of so many of the newest changes.
+    /// Returns the changes that both paths have at the same time, among the newest ones of this number.
     fn newest_pairs(&self, other: &Self, newest: usize) -> Vec<(i64, i64)> {
         let both = self.deltas.iter().zip(&other.deltas).take(newest);
         both.filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect()
@@ -203,14 +205,14 @@ fn mean_square(of: impl Iterator<Item = u64>) -> u128 {
     sum / u128::max(count, 1)
 }
 
-/// Whether the coefficient is above zero by so many deviations of it where changes have nothing to do with
-/// each other, 1/√n each.
+/// Whether the coefficient is above zero by this many standard deviations. The standard deviation is 1/√n if
+/// the changes are independent.
 fn exceeds_chance(pairs: &[(i64, i64)], deviations: i64) -> bool {
     let most = 10_000 * deviations * deviations;
     percent(pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= most)
 }
 
-/// Pearson's coefficient in percent; `None` where there are too few.
+/// Returns Pearson's coefficient in percent; `None` if there are too few pairs.
 fn percent(pairs: &[(i64, i64)]) -> Option<i64> {
     if pairs.len() < PAIRS_MIN {
         return None;
@@ -224,6 +226,6 @@ fn percent(pairs: &[(i64, i64)]) -> Option<i64> {
         (xy, xx, yy) = (xy + x * y, xx + x * x, yy + y * y);
     }
     let whole = (i128::from(xx) * i128::from(yy)).isqrt();
-    // Delays that never change are like nothing.
+    // If one delay never changes, the coefficient is zero.
     Some((i128::from(xy) * 100).checked_div(whole).unwrap_or(0) as i64)
 }

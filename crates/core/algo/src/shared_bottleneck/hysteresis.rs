@@ -1,39 +1,39 @@
-//! Which paths are coupled: ours, on top of the RFC's grouping.
+//! Decides which paths are coupled, on top of the RFC's grouping.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::correlation::Correlation;
 
-/// What one interval says about a path.
+/// The evidence of one interval about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathEvidence {
-    /// It passes a bottleneck: with those of the same number.
+    /// The path passes a bottleneck, together with the paths of the same number.
     Group(u32),
-    /// Enough is known of it, and it passes none.
+    /// Enough is known of the path, and it passes no bottleneck.
     NoBottleneck,
-    /// Too little is known.
+    /// Too little is known of the path.
     Unknown,
-    /// Too little, and it has only just begun.
+    /// Too little is known of the path, and it has only just begun.
     New,
-    /// It carries nothing, and has carried nothing for long.
+    /// The path has carried nothing for long.
     Absent,
 }
 
 /// Two paths that an interval has together.
 type Pair = (usize, usize);
 
-/// Who was together in the last intervals, and so is in one group.
+/// The groups of paths, and the pairs of the last intervals from which they follow.
 #[derive(Clone, Debug)]
 pub(super) struct Hysteresis {
-    /// Of each path the uplink, if it is known.
+    /// The uplink of each path, if it is known.
     uplinks: Vec<Option<u32>>,
-    /// The pairs of the last intervals, as many as a split takes; the paths of an interval's pairs are
-    /// together directly or through others. What is assumed of a path stands with the interval in which the
-    /// path was added or forgotten, so it lasts as long as a split takes.
+    /// The pairs of the last intervals, as many intervals as a split takes. The paths of an interval's pairs
+    /// are together, directly or through others. The assumptions about a path are among the pairs of the
+    /// interval in which it was added or forgotten, so they last as long as a split takes.
     history: VecDeque<Vec<Pair>>,
     hold: usize,
-    /// Numbered from 0 in the order of the first path of each.
+    /// The group of each path. Groups are numbered from 0 in the order of the first path of each.
     groups: Vec<u32>,
 }
 
@@ -43,19 +43,19 @@ impl Hysteresis {
         Self { uplinks: Vec::new(), history: VecDeque::new(), hold, groups: Vec::new() }
     }
 
-    /// The groups now.
+    /// Returns the present groups.
     pub(super) fn groups(&self) -> &[u32] {
         &self.groups
     }
 
-    /// Adds a path of which nothing is known but its uplink, if that is.
+    /// Adds a path of which only the uplink is known, or not even that.
     pub(super) fn add(&mut self, uplink: Option<u32>) {
         self.uplinks.push(uplink);
         self.groups.push(0);
         self.forget(self.uplinks.len() - 1);
     }
 
-    /// Nothing is known of a path any more but its uplink.
+    /// Forgets everything about a path except its uplink.
     pub(super) fn forget(&mut self, path: usize) {
         for pairs in &mut self.history {
             pairs.retain(|(a, b)| *a != path && *b != path);
@@ -71,18 +71,19 @@ impl Hysteresis {
         self.regroup();
     }
 
-    /// Nothing is known of any path.
+    /// Forgets everything about all paths except their uplinks.
     pub(super) fn forget_all(&mut self) {
         self.history.clear();
         (0..self.uplinks.len()).for_each(|path| self.forget(path));
     }
 
-    /// Whether two paths are together while nothing is known of them: unless they leave by different uplinks.
+    /// Whether two paths are together while nothing is known of them: they are, unless they leave by
+    /// different uplinks.
     fn start_together(&self, a: usize, b: usize) -> bool {
         self.uplinks[a].zip(self.uplinks[b]).is_none_or(|(a, b)| a == b)
     }
 
-    /// Takes the evidence of one more interval for each path, and the correlation of two paths.
+    /// Takes the evidence of one more interval: that of each path, and the correlation of every two paths.
     pub(super) fn step(
         &mut self,
         evidence: &[PathEvidence],
@@ -96,7 +97,7 @@ impl Hysteresis {
         self.regroup();
     }
 
-    /// Who is together by the evidence of one interval.
+    /// Returns the pairs that are together by the evidence of one interval.
     fn pairs(
         &self,
         evidence: &[PathEvidence],
@@ -118,7 +119,8 @@ impl Hysteresis {
                     match correlation(i, j) {
                         Correlation::ClearlyCorrelated => true,
                         Correlation::Uncorrelated => false,
-                        // No news: neither does a like summary, nor a loss, tell of one queue.
+                        // The interval changes nothing: neither similar statistics nor losses prove that
+                        // there is one queue.
                         _ => self.were_together(i, j),
                     }
                 };
@@ -131,7 +133,7 @@ impl Hysteresis {
         pairs
     }
 
-    /// Whether a pair over different uplinks was together by itself lately, and not through others.
+    /// Whether a pair over different uplinks was lately together by itself, not only through others.
     fn were_together(&self, i: usize, j: usize) -> bool {
         self.history.iter().any(|pairs| pairs.contains(&(i, j)))
     }
@@ -149,7 +151,7 @@ impl Hysteresis {
         match (correlation(), one, other) {
             (Correlation::Correlated | Correlation::ClearlyCorrelated, ..) => true,
             (Correlation::Uncorrelated, ..) => false,
-            // Of paths that pass no bottleneck there is no news, together or apart.
+            // If both paths pass no bottleneck, the interval changes nothing.
             (Correlation::NoQueue, ..) | (_, PathEvidence::NoBottleneck, PathEvidence::NoBottleneck) => {
                 self.groups[i] == self.groups[j]
             }
@@ -158,8 +160,8 @@ impl Hysteresis {
         }
     }
 
-    /// Two paths are apart only if no interval of the history has them together, directly or through others:
-    /// a split needs all of them, a join one.
+    /// Computes the groups. Two paths are apart only if no interval of the history has them together,
+    /// directly or through others: a split needs all intervals, a join one.
     fn regroup(&mut self) {
         let mut sets = DisjointSets::new(self.groups.len());
         self.history.iter().flatten().for_each(|(a, b)| sets.union(*a, *b));
@@ -173,7 +175,7 @@ impl Hysteresis {
     }
 }
 
-/// Disjoint sets, the smallest member being the root.
+/// Disjoint sets; the root of each is its smallest member.
 struct DisjointSets(Vec<usize>);
 
 impl DisjointSets {

@@ -1,14 +1,14 @@
-//! Losses that no queue explains: ours, not the RFC's.
+//! Losses that no queue explains. The RFC does not consider them.
 //!
-//! A bottleneck that is shared loses packets because it is full, and what waits in it is seen in the delays
-//! of all that pass it. Paths that lose packets while their delays stay at their smallest lose them to
-//! something else, a radio say, and their windows have nothing to do with each other. There is no movement
-//! of a queue then that could be compared. What remains is when packets are lost: a bottleneck with next to
-//! no queue would hit both paths in the same moments.
+//! A shared bottleneck loses packets because it is full, and the delays of all paths through it show its
+//! queue. Paths that lose packets while their delays stay at their smallest lose them to something else, a
+//! radio say, and their windows have nothing to do with each other. Then there is no movement of a queue that
+//! could be compared. The times of the losses remain: a bottleneck with next to no queue would hit both paths
+//! in the same moments.
 //!
-//! So two paths are apart that were both without a queue lately, have lost packets all the same, and have
-//! not lost them at the same time: nearer to what chance makes of it than to always. Where there is no queue
-//! and that is not known, there is no news: what was apart stays so until a queue shows.
+//! So two paths are apart if both were without a queue lately, have lost packets all the same, and have not
+//! lost them at the same time: nearer to chance than to always. Where there is no queue and that is not
+//! known, the interval changes nothing: paths that were apart stay apart until a queue shows.
 
 use alloc::vec::Vec;
 
@@ -18,18 +18,18 @@ use super::stats::PathStats;
 
 /// When a path was without a queue, and when it lost packets.
 pub(super) struct PathLosses {
-    /// It was without a queue lately.
+    /// Whether the path was without a queue lately.
     quiet: bool,
-    /// Intervals in which it lost packets without a queue.
+    /// The number of intervals in which the path lost packets without a queue.
     unexplained: usize,
-    /// When it lost packets, newest first.
+    /// In which slots the path lost packets, newest first.
     slots: Vec<bool>,
 }
 
 impl PathLosses {
     pub(super) fn of(path: &PathStats) -> Self {
         let quiet = path.quiet();
-        // What is found lost now may have been lost in the interval before.
+        // A loss that is found now may have happened in the interval before.
         let calm = |i: usize| quiet[i] && quiet.get(i + 1).copied().unwrap_or(false);
         let unexplained =
             path.lost_in().take(M).enumerate().filter(|(i, lost)| lost.contains(&true) && calm(*i)).count();
@@ -40,17 +40,17 @@ impl PathLosses {
         }
     }
 
-    /// Whether it was without a queue lately.
+    /// Whether the path was without a queue lately.
     pub(super) const fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Whether its losses are evidence.
+    /// Whether the losses of the path are evidence.
     pub(super) const fn are_unexplained(&self) -> bool {
         self.quiet && self.unexplained >= QUIET_LOSSES_MIN
     }
 
-    /// What the losses of two paths say; `None` if at least one has a queue.
+    /// Returns what the losses of two paths show; `None` if at least one has a queue.
     pub(super) fn correlation(&self, other: &Self) -> Option<Correlation> {
         if !self.quiet || !other.quiet {
             return None;
@@ -60,8 +60,8 @@ impl PathLosses {
         Some(if apart { Correlation::Uncorrelated } else { Correlation::NoQueue })
     }
 
-    /// Whether its losses are those of the other one no more often than by chance: nearer to that than to
-    /// always.
+    /// Whether losses coincide with those of the other path no more often than by chance: nearer to chance
+    /// than to always.
     fn is_by_chance_with(&self, other: &Self) -> bool {
         let len = self.slots.len().min(other.slots.len());
         let near = |i: usize| other.slots[i.saturating_sub(1)..len.min(i + 2)].contains(&true);

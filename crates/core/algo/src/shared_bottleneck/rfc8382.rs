@@ -1,14 +1,14 @@
-//! Flow grouping exactly as RFC 8382 section 3.3.1 has it.
+//! Groups flows exactly as RFC 8382 section 3.3.1 says.
 
 use alloc::vec::Vec;
 
 use super::parameters::{P_D_PERCENT, P_F_PPM, P_L_PPM, P_MAD_PERCENT, P_S_PPM};
 use super::stats::SummaryStats;
 
-/// The group of each path that passes a bottleneck, numbered in the order of the first path of each. Sorts
-/// four times.
+/// Returns the group of each path that passes a bottleneck. Groups are numbered in the order of the first
+/// path of each. Sorts four times.
 pub(super) fn group(paths: &[SummaryStats]) -> Vec<Option<u32>> {
-    // Step 1: only paths that pass a bottleneck. Each is (group so far, path).
+    // Step 1: only paths that pass a bottleneck. Each element is the group so far, and the path.
     let congested = |(i, path): (usize, &SummaryStats)| path.congested.then_some((0, i));
     let mut sorted: Vec<(u32, usize)> = paths.iter().enumerate().filter_map(congested).collect();
     // Step 2: by frequency of oscillation.

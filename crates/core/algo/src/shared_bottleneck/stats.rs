@@ -1,4 +1,4 @@
-//! What one path's delays and losses look like: the summary statistics of RFC 8382 sections 3.2 and 4.
+//! The delays and losses of one path: the summary statistics of RFC 8382 sections 3.2 and 4.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,63 +9,64 @@ use super::parameters::{
 };
 use crate::Span;
 
-/// Means are kept in 2⁻⁸ ns, finer than the samples, or rounding would bias the skewness (section 3.2.2).
+/// The fraction bits of means, which are kept in 2⁻⁸ ns, finer than the samples: rounding would bias the
+/// skewness (section 3.2.2).
 const FRACTION: u32 = 8;
 const MILLION: i64 = 1_000_000;
-/// So many parts of an interval each: T/32 (11 ms) to T/2 (175 ms).
+/// The scales that are finer than an interval, in parts of an interval: T/32 (11 ms) to T/2 (175 ms).
 pub(super) const SCALES: [usize; 5] = [PARTS / 32, PARTS / 16, PARTS / 8, PARTS / 4, PARTS / 2];
 
-/// The estimates for one path, as of the end of the last interval; parts per million, nanoseconds.
+/// The estimates for one path at the end of the last interval, in parts per million and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryStats {
     /// Delay samples in the last [`M`] intervals.
     pub samples: u32,
-    /// Of these intervals, how many had a sample.
+    /// How many of these intervals had a sample.
     pub filled: u32,
     /// skew_est, −10⁶ to 10⁶: positive if most samples lie below the mean, as they do where queues are mostly
     /// empty (sections 3.2.2, 4.1.1).
     pub skew_ppm: i64,
-    /// var_est: mean absolute deviation of the delay (sections 3.2.3, 4.1.2, 4.2); zero while the path is not
-    /// congested.
+    /// var_est: the mean absolute deviation of the delay (sections 3.2.3, 4.1.2, 4.2). Intervals in which the
+    /// path was not congested do not count; without any other it is zero.
     pub var_ns: u64,
-    /// freq_est: significant crossings of the mean an interval (sections 3.2.4, 4.2).
+    /// freq_est: the significant crossings of the mean per interval (sections 3.2.4, 4.2).
     pub freq_ppm: i64,
     /// pkt_loss (section 3.2.5).
     pub loss_ppm: i64,
-    /// PB: whether it passes a bottleneck, by the first test of section 3.3.1.
+    /// PB: whether the path passes a bottleneck, by the first test of section 3.3.1.
     pub congested: bool,
 }
 
-/// One interval T.
+/// The statistics of one interval T.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
     samples: u32,
-    /// E_T(OWD), 2⁻⁸ ns, if there were samples.
+    /// E_T(OWD) in 2⁻⁸ ns, if there were samples.
     mean: i64,
-    /// skew_base_T and the samples in it.
+    /// skew_base_T, and the number of samples in it.
     skew: i64,
     skewed: i64,
-    /// var_base_T, ns, and the samples in it.
+    /// var_base_T in ns, and the number of samples in it.
     deviation: i64,
     deviated: i64,
-    /// The path was not congested, so that is noise ("NaN" of section 4.2).
+    /// Whether the path was not congested, so that the deviation is noise ("NaN" of section 4.2).
     noise: bool,
-    /// Squares of the differences between one sample and the next, ns².
+    /// The sum of the squared differences between one sample and the next, in ns².
     rough: u128,
     crossed: bool,
     delivered: u64,
     lost: u64,
-    /// The smallest sample, ns, if there were any.
+    /// The smallest sample in ns, if there were samples.
     low: i64,
-    /// In which of its [`LOSS_SLOTS`] packets were lost.
+    /// In which of the [`LOSS_SLOTS`] parts of the interval packets were lost.
     lost_in: [bool; LOSS_SLOTS],
 }
 
-/// One of the [`PARTS`] of an interval, or some of them.
+/// One of the [`PARTS`] of an interval, or several of them joined.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     samples: u32,
-    /// Of the samples, ns.
+    /// The sum of the samples, in ns.
     sum: i64,
 }
 
@@ -81,30 +82,30 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelayDelta {
     pub(super) by_ns: i64,
-    /// The square of what chance would make of it, had the samples nothing to do with each other.
+    /// The square of the change that chance would make of independent samples.
     pub(super) noise_ns2: u128,
 }
 
-/// What is known of one path.
+/// The statistics of one path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathStats {
     /// The last [`INTERVALS_MAX`] intervals, newest first.
     closed: VecDeque<Interval>,
-    /// What the last intervals were in parts: the last [`PARTS_MAX`] of each of [`SCALES`], newest first.
+    /// The parts of the last intervals at each of [`SCALES`], the last [`PARTS_MAX`] of them, newest first.
     parts: [VecDeque<Part>; SCALES.len()],
-    /// The one that is running; its mean is the sum of its samples, ns.
+    /// The running interval; its mean is the sum of its samples, in ns.
     open: Interval,
     open_parts: [Part; PARTS],
-    /// What is subtracted from every delay: the first one. Offsets do not matter, small numbers do.
+    /// The first delay, which is subtracted from every delay: offsets do not matter, small numbers do.
     base: Option<Span>,
-    /// The last sample, ns, and in which part of the running interval it was.
+    /// The last sample, in ns, and the part of the running interval in which it came.
     last: i64,
     last_part: usize,
-    /// The smallest round trip; zero if nobody told.
+    /// The smallest round-trip time; zero if it is unknown.
     rtt_min: Span,
-    /// mean_delay = E_M(E_T(OWD)), 2⁻⁸ ns, without the running interval (section 3.2.1).
+    /// mean_delay = E_M(E_T(OWD)) in 2⁻⁸ ns, without the running interval (section 3.2.1).
     mean: Option<i64>,
-    /// E_T(OWD) of the last interval that had samples.
+    /// E_T(OWD) of the last interval that had samples, in 2⁻⁸ ns.
     last_mean: Option<i64>,
     /// Whether the last significant excursion of E_T(OWD) was above the mean.
     above: Option<bool>,
@@ -114,7 +115,7 @@ pub(super) struct PathStats {
 }
 
 impl PathStats {
-    /// A sample in part `part` of the running interval.
+    /// Records a sample in part `part` of the running interval.
     pub(super) fn sample(&mut self, part: usize, delay: Span) {
         if self.open.samples >= SAMPLES_MAX {
             return;
@@ -125,7 +126,7 @@ impl PathStats {
         let below = (base - delay).as_nanos().min(most) as i64;
         let x = above - below;
         let open = &mut self.open;
-        // The first of all differs from nothing: its delay is the base.
+        // The first sample of all is the base, so it differs by zero.
         open.rough += u128::from(x.abs_diff(self.last)).pow(2);
         (self.last, self.last_part) = (x, part);
         open.low = if open.samples == 0 { x } else { open.low.min(x) };
@@ -151,7 +152,7 @@ impl PathStats {
 
     pub(super) const fn lost(&mut self, packets: u32) {
         self.open.lost += packets as u64;
-        // Losses are found when a packet comes, so about when the last one did.
+        // Losses are found when a packet comes, so at about the time of the last sample.
         self.open.lost_in[self.last_part * LOSS_SLOTS / PARTS] |= packets > 0;
     }
 
@@ -163,7 +164,7 @@ impl PathStats {
         self.rtt_min = rtt_min;
     }
 
-    /// Ends the running interval.
+    /// Ends the running interval. Returns the new estimates.
     pub(super) fn close(&mut self) -> SummaryStats {
         let mut new = core::mem::take(&mut self.open);
         self.last_part = 0;
@@ -210,8 +211,8 @@ impl PathStats {
         self.summary
     }
 
-    /// Section 3.2.4: notes whether the mean of the newest interval has crossed the long-term mean, by p_v
-    /// times var_est, since it last did so on the other side.
+    /// Records whether the mean of the newest interval has crossed the long-term mean, by p_v times var_est,
+    /// since it last did so on the other side (section 3.2.4).
     fn cross(&mut self, congested: bool, var_ns: i64) {
         let (Some(mean), Some(newest)) = (self.mean, self.closed.front_mut()) else { return };
         if newest.samples == 0 || !congested {
@@ -225,8 +226,8 @@ impl PathStats {
         }
     }
 
-    /// Sections 4.1.1 and 4.1.2: the mean over M intervals, of which the newest F have the same weight and
-    /// the others the less the older they are; times `scale`.
+    /// Returns the weighted mean over M intervals, times `scale`. The newest F intervals have the same
+    /// weight; the others have the less weight the older they are (sections 4.1.1 and 4.1.2).
     fn weighted(&self, of: impl Fn(&Interval) -> (i64, i64), scale: i64) -> i64 {
         let weight = |i: usize| (M - i.max(F - 1)) as i64;
         let add = |(sum, count), (i, interval)| {
@@ -237,20 +238,21 @@ impl PathStats {
         if count == 0 { 0 } else { (i128::from(sum) * i128::from(scale) / i128::from(count)) as i64 }
     }
 
-    /// The last [`N`] intervals.
+    /// Iterates over the last [`N`] intervals.
     fn lately(&self) -> impl Iterator<Item = &Interval> {
         self.closed.iter().take(N)
     }
 
-    /// How the mean delay changed at one of [`SCALES`], or from interval to interval where there is no such
-    /// one, newest first; `None` where one of two neighbours had no samples.
+    /// Returns the changes of the mean delay at one of [`SCALES`], or from interval to interval if `scale` is
+    /// beyond them, newest first; `None` where one of two neighbours had no samples.
     pub(super) fn deltas(&self, scale: usize) -> Vec<Option<DelayDelta>> {
-        // The variance of independent samples is half the mean square of their differences, which hardly sees
-        // the slow movement of a queue; that of their mean is as many times less as there are samples.
+        // The variance of independent samples is half the mean square of their successive differences, which
+        // the slow movement of a queue hardly affects. The variance of their mean is that, divided by the
+        // number of samples.
         let all =
             self.closed.iter().fold((0, 0), |(rough, n), i| (rough + i.rough, n + u128::from(i.samples)));
         let variance = all.0 / (2 * all.1.max(1));
-        // (mean, variance of the mean)
+        // This returns the mean, and the variance of the mean.
         let of = |samples: u32, mean: i64| (samples > 0).then(|| (mean, variance / u128::from(samples)));
         let means: Vec<_> = match self.parts.get(scale) {
             None => self.closed.iter().map(|i| of(i.samples, i.mean >> FRACTION)).collect(),
@@ -266,7 +268,7 @@ impl PathStats {
         means.windows(2).map(delta).collect()
     }
 
-    /// Of each interval, newest first, whether it was without a queue, as far as its delays tell.
+    /// Returns for each interval, newest first, whether it was without a queue, as far as its delays tell.
     pub(super) fn quiet(&self) -> Vec<bool> {
         let sampled = || self.closed.iter().filter(|i| i.samples > 0);
         let floor = sampled().map(|i| i.low).min().unwrap_or(0);
@@ -274,12 +276,12 @@ impl PathStats {
         self.closed.iter().map(|i| i.samples > 0 && (i.mean >> FRACTION) - floor < most).collect()
     }
 
-    /// Of each interval, newest first, in which of its parts packets were lost.
+    /// Iterates over the intervals, newest first: in which parts of each packets were lost.
     pub(super) fn lost_in(&self) -> impl Iterator<Item = &[bool; LOSS_SLOTS]> {
         self.closed.iter().map(|i| &i.lost_in)
     }
 
-    /// Whether it carries nothing, and has carried nothing for [`M`] intervals.
+    /// Whether the path has carried nothing for [`M`] intervals.
     pub(super) const fn is_absent(&self) -> bool {
         self.summary.samples == 0 && self.age >= M as u32
     }

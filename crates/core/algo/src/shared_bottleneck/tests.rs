@@ -1,4 +1,5 @@
-//! Queues small enough to look through: a fluid queue fed by on/off traffic, looked at by the paths' packets.
+//! Queues small enough to understand: a fluid queue fed by on/off traffic, sampled by the packets of the
+//! paths.
 
 mod uplinks;
 
@@ -10,17 +11,17 @@ use proptest::prelude::*;
 use super::*;
 use crate::SplitMix64;
 
-/// One queue, in steps of a millisecond: on/off sources with exponential times, a server, a limit.
+/// A queue that runs in steps of a millisecond: on/off sources with exponential times, a server, a limit.
 struct Queue {
     rng: SplitMix64,
-    /// What each source sends while it is on, of the server's rate.
+    /// The rate of each source while it is on, as a part of the server's rate.
     share: f64,
     on: Vec<bool>,
-    /// Mean time on and off, ms.
+    /// The mean times on and off, in ms.
     period_ms: (f64, f64),
     backlog_ms: f64,
     limit_ms: f64,
-    /// What the last step dropped of what it was offered.
+    /// The part of the offered traffic that the last step dropped.
     dropped: f64,
 }
 
@@ -30,17 +31,18 @@ impl Queue {
         Self { rng: SplitMix64(seed), share, on, period_ms, backlog_ms: 0.0, limit_ms, dropped: 0.0 }
     }
 
-    /// Offered 0.5 × 4 × 0.5 = 100 % of the server on average, in bursts of hundreds of milliseconds.
+    /// Returns a busy queue: it is offered 0.5 × 4 × 0.5 = 100 % of the server's rate on average, in bursts
+    /// of hundreds of milliseconds.
     fn busy(seed: u64) -> Self {
         Self::new(seed, 4, 0.5, (400.0, 400.0), 120.0)
     }
 
-    /// The same load in bursts of other length, and a shorter queue.
+    /// Returns a queue with the load of a busy one in bursts of another length, and with a lower limit.
     fn busy_otherwise(seed: u64) -> Self {
         Self::new(seed, 4, 0.5, (1500.0, 1500.0), 40.0)
     }
 
-    /// 20 %.
+    /// Returns a queue that is offered 20 % of the server's rate.
     fn idle(seed: u64) -> Self {
         Self::new(seed, 4, 0.5, (40.0, 360.0), 120.0)
     }
@@ -58,19 +60,19 @@ impl Queue {
     }
 }
 
-/// A path: its queue, when it looks (every so many ms), what is added to its delays.
+/// A path: its queue, the time between its samples in ms, and the changes made to its delays.
 #[derive(Clone, Copy)]
 struct SampledPath {
     queue: usize,
     every_ms: u64,
     offset_ms: f64,
-    /// Parts per million by which its clock runs fast.
+    /// The parts per million by which the path's clock runs fast.
     drift_ppm: f64,
     noise_ms: f64,
-    /// What it loses by itself.
+    /// The part of the packets that the path itself loses.
     loss: f64,
     uplink: Option<u32>,
-    /// From when until when it looks, s.
+    /// The time from which and until which the path samples, in seconds.
     from_s: u64,
     until_s: u64,
 }
@@ -91,7 +93,7 @@ impl SampledPath {
     }
 }
 
-/// Runs for `secs`; returns the detector, and for each second the groups at its end.
+/// Runs for `secs` seconds. Returns the detector, and the groups at the end of each second.
 fn watch(mut queues: Vec<Queue>, paths: &[SampledPath], secs: u64, seed: u64) -> (Detector, Vec<Vec<u32>>) {
     let (mut detector, mut rng, mut seconds) = (Detector::new(), SplitMix64(seed), Vec::new());
     for path in paths {
@@ -126,7 +128,7 @@ fn watch(mut queues: Vec<Queue>, paths: &[SampledPath], secs: u64, seed: u64) ->
 
 const SEEDS: u64 = 20;
 
-/// Seconds, of all, in which the groups are `wanted`, and the first of them, for each seed.
+/// Returns for each seed how many seconds of all have the groups `wanted`, and the first of them.
 fn right(
     queues: impl Fn(u64) -> Vec<Queue>,
     paths: &[SampledPath],
@@ -145,7 +147,8 @@ fn right(
 
 #[test]
 fn one_queue_is_one_group_whatever_the_paths_look_like() {
-    // Fewer packets, other offset, clocks that drift, noise of a fifth of the queue's mean delay.
+    // The paths differ: fewer packets, another offset, a clock that drifts, noise of a fifth of the mean
+    // delay.
     let paths = [
         SampledPath::at(0),
         SampledPath { every_ms: 45, offset_ms: 70.0, ..SampledPath::at(0) },
@@ -186,7 +189,7 @@ fn a_path_without_a_bottleneck_is_apart_from_one_with() {
 
 #[test]
 fn noise_hides_what_two_paths_share_and_so_keeps_them_together() {
-    // Of two queues, and of one: the noise is five times what the queue holds.
+    // The paths pass one queue, then two: the noise is five times the delay of a queue.
     let path = |queue| SampledPath { noise_ms: 600.0, every_ms: 50, ..SampledPath::at(queue) };
     for second in [0, 1] {
         let queues = |seed| vec![Queue::busy(seed), Queue::busy(seed + 100)];
@@ -204,7 +207,7 @@ fn where_nothing_queues_everything_stays_together() {
     }
 }
 
-/// Two queues that nobody ever fills.
+/// Returns two queues that are never filled.
 fn empty(seed: u64) -> Vec<Queue> {
     [seed, seed + 100].map(|seed| Queue::new(seed, 1, 0.1, (9.0, 1.0), 10.0)).into()
 }
@@ -217,7 +220,7 @@ fn losses_that_no_queue_explains_part_paths() {
     assert!(all.iter().all(|(_, first)| first.is_some_and(|s| s <= 15)), "{all:?}");
     let mean = all.iter().map(|(seconds, _)| seconds).sum::<usize>() / all.len();
     assert!(mean >= 45, "{mean} of 60 s: {all:?}");
-    // What has lost nothing says nothing.
+    // A path that has lost nothing is no evidence.
     for (seconds, _) in right(empty, &[lossy, SampledPath::at(1)], 60, &[0, 0]) {
         assert_eq!(seconds, 60);
     }
@@ -225,7 +228,7 @@ fn losses_that_no_queue_explains_part_paths() {
 
 #[test]
 fn losses_in_the_same_moments_do_not() {
-    // Drops once a second on average, of both, for 20 ms; no queue.
+    // Both paths drop packets once a second on average, for 20 ms; there is no queue.
     for seed in 0..SEEDS {
         let (mut detector, mut rng, mut until) = (Detector::new(), SplitMix64(seed), 0);
         assert_eq!([detector.add(None), detector.add(None)], [Some(0), Some(1)]);
@@ -249,7 +252,7 @@ fn losses_in_the_same_moments_do_not() {
 
 #[test]
 fn a_short_queue_is_a_queue() {
-    // A tenth of the round trip.
+    // The queue holds a tenth of the round trip.
     let queues = |seed| vec![Queue::new(seed, 4, 0.5, (100.0, 100.0), 5.0)];
     let path = SampledPath { every_ms: 4, ..SampledPath::at(0) };
     for (seconds, _) in right(queues, &[path, path], 60, &[0, 0]) {
@@ -259,7 +262,7 @@ fn a_short_queue_is_a_queue() {
 
 #[test]
 fn little_is_no_evidence() {
-    // Two samples a second are too few; the third path stops after 20 s and is on its own when its samples
+    // Two samples a second are too few. The third path stops after 20 s; it is on its own when its samples
     // have left the memory, and no longer holds the others together.
     let queues = |seed| vec![Queue::busy(seed), Queue::busy_otherwise(seed + 100)];
     let paths = [SampledPath::at(0), SampledPath { every_ms: 500, ..SampledPath::at(1) }];
@@ -294,7 +297,7 @@ fn a_new_path_and_a_reset_one_join_all() {
 
 #[test]
 fn a_queue_that_swings_too_fast_for_any_interval_is_not_taken_for_two() {
-    // Each path looks at it every 10 ms, 3 ms apart: it has seen another queue by then.
+    // Each path samples the queue every 10 ms, 3 ms after the other: by then the queue has changed.
     let fast = |seed| vec![Queue::new(seed, 4, 0.5, (2.0, 2.0), 4.0)];
     let path = SampledPath { noise_ms: 0.1, ..SampledPath::at(0) };
     for (seconds, _) in right(fast, &[path, path], 120, &[0, 0]) {
@@ -369,7 +372,7 @@ fn a_long_sleep_forgets_everything() {
     assert_eq!(detector.deadline(), now + T);
 }
 
-/// One path; each inner slice is one interval's delays in ms.
+/// Returns the estimates of one path; each inner slice has one interval's delays in ms.
 fn summary(intervals: &[&[u64]]) -> SummaryStats {
     let mut stats = PathStats::default();
     for delays in intervals {
@@ -381,25 +384,28 @@ fn summary(intervals: &[&[u64]]) -> SummaryStats {
 
 #[test]
 fn the_estimates_by_hand() {
-    // Means 10 and 14: in the second interval three of four lie below the mean before it, 10 ms: none.
+    // The means are 10 and 14 ms. In the second interval three of four samples lie below the mean before it,
+    // 10 ms: no bottleneck.
     let two = summary(&[&[5, 15], &[8, 8, 8, 32]]);
-    // Below 10: three; above: one. (3 − 1) / 4; weights are equal among the newest 20.
+    // Three samples lie below 10, one above: (3 − 1) / 4. Weights are equal among the newest 20 intervals.
     assert_eq!(two.skew_ppm, 500_000);
     assert_eq!((two.samples, two.filled, two.congested), (6, 2, false));
-    // One below, three above: passes a bottleneck; deviations from 10 ms are 2, 2, 2 and 6 ms.
+    // One sample lies below 10, three above: the path passes a bottleneck. The deviations from 10 ms are 2,
+    // 2, 2 and 6 ms.
     let two = summary(&[&[5, 15], &[12, 12, 12, 4]]);
     assert_eq!((two.skew_ppm, two.var_ns, two.congested), (-500_000, 3_000_000, true));
-    // Hysteresis: between c_s and c_h it is what it was.
+    // Hysteresis: between c_s and c_h the state stays.
     let three = |first: &[u64]| summary(&[&[5, 15], first, &[9, 9, 9, 9, 9, 9, 11]]);
     assert!(three(&[12, 12, 12, 4]).congested);
     assert!(!three(&[8, 8, 8, 32]).congested);
-    // Samples equal to the mean are neither.
+    // Samples equal to the mean count for neither side.
     assert_eq!(summary(&[&[7, 7], &[7, 7], &[7]]).skew_ppm, 0);
 }
 
 #[test]
 fn crossings_by_hand() {
-    // Ten intervals high, ten low, and so on: after the first excursion each change of sides is a crossing.
+    // Ten intervals are high, ten low, and so on: after the first excursion each change of sides is a
+    // crossing.
     let (high, low): (&[u64], &[u64]) = (&[40, 40, 40, 40], &[0, 0, 0, 0]);
     let series: Vec<&[u64]> = (0..50).map(|i| if i / 10 % 2 == 0 { high } else { low }).collect();
     let freq = summary(&series).freq_ppm;
@@ -426,15 +432,15 @@ fn grouping_by_hand() {
     let like =
         SummaryStats { congested: true, freq_ppm: 100_000, var_ns: 1_000_000, ..SummaryStats::default() };
     let grouped = |paths: &[SummaryStats]| rfc8382::group(paths);
-    // Step 2: neighbours nearer than 0.1 chain.
+    // Step 2: neighbours nearer than 0.1 form a chain.
     let freq = |freq_ppm| SummaryStats { freq_ppm, ..like };
     assert_eq!(grouped(&[freq(300_000), freq(120_000), freq(210_000)]), [Some(0); 3]);
     assert_eq!(grouped(&[freq(300_000), freq(100_000), freq(200_001)]), [Some(0), Some(1), Some(0)]);
-    // Step 3: within 10 % of the higher.
+    // Step 3: variability within 10 % of the higher one.
     let var = |var_ns| SummaryStats { var_ns, ..like };
     assert_eq!(grouped(&[var(1_000), var(901), var(900)]), [Some(0), Some(0), Some(0)]);
     assert_eq!(grouped(&[var(1_000), var(900)]), [Some(0), Some(1)]);
-    // Step 4, and step 5 only where there is loss enough.
+    // Step 4, and step 5, which counts only if there is enough loss.
     let skew = |skew_ppm| SummaryStats { skew_ppm, ..like };
     assert_eq!(grouped(&[skew(-100_000), skew(49_999), skew(50_000)]), [Some(0); 3]);
     assert_eq!(grouped(&[skew(-100_000), skew(50_000)]), [Some(0), Some(1)]);
@@ -442,7 +448,7 @@ fn grouping_by_hand() {
     assert_eq!(grouped(&[loss(90_000), loss(0)]), [Some(0), Some(0)]);
     assert_eq!(grouped(&[loss(200_000), loss(180_000), loss(190_000)]), [Some(0); 3]);
     assert_eq!(grouped(&[loss(200_000), loss(180_000)]), [Some(0), Some(1)]);
-    // Step 1.
+    // Step 1: a path that passes no bottleneck has no group.
     assert_eq!(grouped(&[SummaryStats::default(), like]), [None, Some(0)]);
 }
 
@@ -452,8 +458,8 @@ fn the_correlation_by_hand() {
     for _ in 0..4 {
         assert!(detector.add(None).is_some());
     }
-    // Means change by 10, −10, 30, −30 and again: the second path does the same, the third the opposite, the
-    // fourth nothing.
+    // The means change by 10, −10, 30, −30 and again. The second path changes in the same way, the third in
+    // the opposite way, the fourth not at all.
     for i in 0..41 {
         let ms = [100, 110, 100, 130][i % 4];
         for (path, ms) in [ms, 7 * ms, 200 - ms, 50].into_iter().enumerate() {
@@ -492,7 +498,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..200)
 }
 
-/// Each group number appears after all smaller ones.
+/// Whether each group number appears after all smaller ones.
 fn is_dense(mut groups: impl Iterator<Item = u32>) -> bool {
     groups.try_fold(0, |next, group| (group <= next).then(|| next.max(group + 1))).is_some()
 }

@@ -1,4 +1,5 @@
-//! What holds for every controller of the table, with every slow start; a new one is covered by being in it.
+//! Tests that hold for every controller of the table, with every slow start. A new controller is covered by
+//! being in the table.
 
 use anabranch_algo::control::{
     ALGORITHMS, Ack, Algorithm, AlgorithmInfo, CongestionCause, CongestionEvent, Control, Group,
@@ -16,7 +17,7 @@ fn publish(flows: &[Algorithm], rtts: &[Span]) -> Vec<SubflowStats> {
     flows.iter().zip(rtts).map(|(flow, &srtt)| flow.stats(srtt)).collect()
 }
 
-/// A name of the table with a slow start.
+/// Generates names of the table, each with a slow start.
 fn names(keep: fn(&AlgorithmInfo) -> bool) -> impl Strategy<Value = (&'static AlgorithmInfo, &'static str)> {
     let kept = ALGORITHMS.iter().filter(move |entry| keep(entry));
     let all = kept.flat_map(|entry| SLOW_STARTS.iter().map(move |start| (entry, start.name)));
@@ -40,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(CongestionCause::Timeout),
         1 => Just(CongestionCause::EcnCe),
     ];
-    // Now and then more than a window, and a sample that says anything.
+    // Now and then more than a window is acknowledged, and the sample is arbitrary.
     let acked = prop_oneof![8 => 0..65u32, 1 => any::<u32>()];
     let rtt = prop_oneof![1 => Just(0), 8 => 10_000..200_000_000u64, 1 => any::<u64>()];
     prop_oneof![
@@ -111,7 +112,7 @@ proptest! {
         listed: bool,
     ) {
         let srtt = Span::from_millis(30);
-        // Friendly slow start is the standard one here.
+        // For a single flow, friendly slow start is the standard one.
         let plain = if start == "friendly" { "standard" } else { start };
         let single = if entry.reno_alone { "reno" } else { "cubic" };
         let single = Algorithm::by_name(&format!("{single}+{plain}")).expect("names of the tables");
@@ -184,7 +185,7 @@ fn standard_slow_start_goes_with_every_rule() {
         flows[0].on_congestion(&loss, &Group { members: &members, me: 0 });
         let after = flows[0].stats(rtts[0]);
         assert!(!after.slow_start && after.cwnd < Window::packets(80), "{}", entry.name);
-        // After a timeout it comes back up to where the loss left it, or below.
+        // After a timeout the window comes back up to where the loss left it, or below.
         let members = publish(&flows, &rtts);
         let timeout = CongestionEvent { cause: CongestionCause::Timeout, ..loss };
         flows[0].on_congestion(&timeout, &Group { members: &members, me: 0 });
@@ -210,7 +211,7 @@ fn hystart_goes_with_every_rule() {
         let mut rounds = 0;
         while flow.stats(Span::ZERO).slow_start && rounds < 30 {
             rounds += 1;
-            // A queue from the fourth round on.
+            // There is a queue from the fourth round on.
             let rtt = Span::from_millis(if rounds < 4 { 40 } else { 40 + 10 * u64::from(rounds) });
             let window = flow.stats(rtt).cwnd.floor();
             for _ in 0..window {

@@ -1,5 +1,5 @@
-//! Every rule against its formula in floating point: windows of 1 to 10⁶ packets, round trips of 10 µs to 10
-//! s, up to the most members a group may have.
+//! Compares every rule with its formula in floating point: windows of 1 to 10⁶ packets, round trips of 10 µs
+//! to 10 s, up to the most members that a group may have.
 
 use anabranch_algo::control::{
     Ack, Balia, CongestionCause, CongestionEvent, Coupled, Cubic, Ewtcp, Group, Ledbat, Lia, MEMBERS_MAX,
@@ -10,7 +10,7 @@ use anabranch_algo::softfloat::Real;
 use anabranch_algo::{Span, Time};
 use proptest::prelude::*;
 
-/// w in packets, r in nanoseconds, l.
+/// A subflow: its window w in packets, its round trip r in nanoseconds, its loss interval l in packets.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     w: f64,
@@ -19,7 +19,7 @@ struct Flow {
 }
 
 fn float(x: Real) -> f64 {
-    // The most places that fit.
+    // Take the most binary places that fit.
     let places = [63, 53, 43, 33, 23].into_iter().find(|&places| x.to_fixed(places) < u64::MAX).unwrap_or(0);
     x.to_fixed(places) as f64 / 2f64.powi(places as i32)
 }
@@ -65,12 +65,12 @@ fn increase(name: &str, flows: &[Flow], me: usize) -> f64 {
     }
 }
 
-/// 1/p, as far as NMCC counts: what it keeps saturates.
+/// Returns 1/p as NMCC counts it: the number that it keeps saturates.
 fn interval(flow: &Flow) -> u64 {
     flow.l.clamp(1, u64::from(u32::MAX >> 3))
 }
 
-/// m_t of NMCC in congestion avoidance.
+/// Returns m_t of NMCC in congestion avoidance.
 fn threshold_factor(flows: &[Flow]) -> f64 {
     let sum = |f: &dyn Fn(&Flow) -> f64| flows.iter().map(f).sum::<f64>();
     let nearest = flows.iter().map(|f| f.r).fold(f64::MAX, f64::min);
@@ -106,7 +106,8 @@ fn step<R: CongestionAvoidance>(
     (rule.window_delta(mine, ack, group), rule.reduced_window(mine, loss, group))
 }
 
-/// Windows of every magnitude, some alike; so too round trips and intervals.
+/// Generates subflows with windows of every magnitude, some of them alike; likewise round trips and
+/// intervals.
 fn flows() -> impl Strategy<Value = Vec<Flow>> {
     let log = |low: f64, high: f64| (low.ln()..high.ln()).prop_map(f64::exp);
     let w = prop_oneof![3 => log(1.0, 1e6), 1 => prop::sample::select(vec![1.0, 2.0, 10.0, 1e4, 1e6])];
@@ -142,7 +143,7 @@ proptest! {
         let loss = CongestionEvent { now: Time::ZERO, cause: CongestionCause::Loss, srtt };
         let ack = arrived(Time::ZERO, acked, srtt);
         let args = (&mine, &ack, &loss, &group);
-        // So that the loss ends an interval of that length.
+        // This acknowledgement makes the loss end an interval of that length.
         let mut nmcc = Nmcc::new();
         nmcc.on_ack(&Ack { acked: interval(&flows[me]) as u32, ..ack });
         for (name, (change, after)) in [
@@ -156,7 +157,8 @@ proptest! {
         ] {
             let want = f64::from(acked) * increase(name, &flows, me);
             let got = float(change.increase) - float(change.decrease);
-            // Where two terms nearly cancel, what counts is their size. Below 10⁻¹⁸ packets nothing counts.
+            // Where two terms nearly cancel, the tolerance depends on their size. Errors below 10⁻¹⁸ packets
+            // do not count.
             let size = want.abs().max(1e-3 * float(change.decrease));
             prop_assert!((got - want).abs() <= 1e-6 * size + 1e-18, "{}: {} is not {}", name, got, want);
             let moved = packets(mine.cwnd.adjusted_by(change).saturating_sub(mine.cwnd))
@@ -164,8 +166,7 @@ proptest! {
             let low = mine.cwnd.saturating_sub(Window::packets(1));
             let high = Window::MAX.saturating_sub(mine.cwnd);
             let bounded = want.clamp(-packets(low), packets(high));
-            // The window's last place is 2⁻⁴⁰ packets, and what is added and what is taken away are both
-            // rounded.
+            // The window's last place is 2⁻⁴⁰ packets, and increases and decreases are both rounded.
             let close = (moved - bounded).abs() <= 1e-3 * size + 2e-12;
             prop_assert!(close, "{}: {} is not {}", name, moved, want);
             let want = reduced(name, &flows, me);
@@ -200,8 +201,8 @@ proptest! {
         prop_assert_eq!(step(Coupled, mine, &ack, &loss, &few), step(Coupled, mine, &ack, &loss, &many));
     }
 
-    /// Coupled CUBIC: n is the sum of the rates over the largest, C is divided by n⁴, α by n², and K is as
-    /// much later as that takes. With the window's own ŵ, n changes within epochs too.
+    /// Coupled CUBIC: n is the sum of the rates over the largest, C is divided by n⁴, α by n², and K is later
+    /// by as much as that takes. With the window's own ŵ, n changes within epochs, too.
     #[test]
     fn cubic_coupled_epochs(
         flows in flows(),
@@ -238,7 +239,7 @@ proptest! {
                 prop_assert!((packets(cwnd) - (0.7 * w).max(2.0)).abs() <= 1e-6 * w);
                 continue;
             }
-            // Where either will do, by rounding.
+            // Here either value will do, by rounding.
             if peak > 0.0 && (w / peak - 1.6).abs() < 2e-2 {
                 break;
             }
@@ -250,7 +251,7 @@ proptest! {
             let rate = |(i, f): (usize, &Flow)| if i == me { operating / f.r } else { f.w / f.r };
             let sum = |power| flows.iter().enumerate().map(|f| rate(f).powi(power)).sum::<f64>();
             let n = sum(1) * sum(4) / sum(5);
-            // It is kept to 2⁻¹⁶.
+            // The rule keeps n to 2⁻¹⁶.
             if ((n * 65536.0).fract() - 0.5).abs() < 1e-2 {
                 break;
             }
@@ -274,7 +275,7 @@ proptest! {
             let t = now.since(*began).as_nanos() as f64 / 1e9;
             let cubic = |t: f64| c * (t - *k).powi(3) + w_max;
             let each = f64::from(acked) / w;
-            // Within rounding of the smoothed window either will do.
+            // Within rounding of the smoothed window either value will do.
             if (*w_est - peak).abs() <= 1e-6 * peak + 0.05 {
                 break;
             }
@@ -300,8 +301,8 @@ proptest! {
         }
     }
 
-    /// LEDBAT++ after its start, before its first slowdown: once a round, by the smallest RTT of the round
-    /// before.
+    /// LEDBAT++ after its start, before its first slowdown: it adapts once a round, by the smallest RTT of
+    /// the round before.
     #[test]
     fn ledbat_rounds(
         flows in flows(),
@@ -320,7 +321,7 @@ proptest! {
         let (mine, group) = (members[me], Group { members: &members, me });
         let now = Time::ZERO + Span::from_secs(1);
         let mut rule = Ledbat::new();
-        // No sample has come: this loss tells of no queue.
+        // No sample has come, so this loss shows no queue.
         let loss = CongestionEvent { now, cause: CongestionCause::Loss, srtt: mine.srtt };
         rule.reduced_window(&mine, &loss, &group);
         let mut before = None::<u64>;
@@ -383,8 +384,8 @@ proptest! {
             let t = now.since(*began).as_nanos() as f64 / 1e9;
             let cubic = |t: f64| C * (t - *k).powi(3) + w_max;
             let each = f64::from(acked) / w;
-            // Windows are compared in units of 2⁻⁸ packets: within one, either α will do, and the model
-            // cannot tell which it was while W_est is not what the window follows.
+            // Windows are compared in units of 2⁻⁸ packets. Within one unit, either α will do, and the model
+            // cannot tell which was used while the window does not follow W_est.
             if (*w_est - prior).abs() <= 1.0 / 256.0 + 1e-6 * prior {
                 break;
             }
@@ -398,10 +399,11 @@ proptest! {
             rule.on_ack(&ack);
             let change = rule.window_delta(&mine, &ack, &none);
             let got = float(change.increase) - float(change.decrease);
-            // K and t are whole microseconds: what W_cubic moves in two of them, and its last places.
+            // K and t are whole microseconds: W_cubic may differ by its movement in two of them, and by its
+            // last places.
             let slope = 3.0 * C * (t + rtt_us as f64 / 1e6 - *k).powi(2);
             let within = 1e-3 * want + (2e-6 * slope + 1e-8 * w_max.max(w)) * each.max(1.0) + 1e-9;
-            // At the border between the regions either will do.
+            // At the border between the regions either value will do.
             let border = (cubic(t) - *w_est).abs() <= 4e-6 * slope + 1e-7 * w_max;
             prop_assert!((got - want).abs() <= within || border, "{} is not {} ± {}", got, want, within);
             cwnd = cwnd.adjusted_by(change);

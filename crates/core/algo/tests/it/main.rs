@@ -1,4 +1,4 @@
-//! The controllers and what they are made of, from outside.
+//! Tests of the controllers and of their parts, from outside.
 
 mod controllers;
 mod formulas;

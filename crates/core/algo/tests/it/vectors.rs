@@ -1,4 +1,4 @@
-//! States of groups, and what each rule must make of them: computed by an independent model in floating
+//! States of groups, and the results of each rule for them: computed by an independent model in floating
 //! point.
 
 use anabranch_algo::control::{
@@ -8,12 +8,12 @@ use anabranch_algo::control::{
 use anabranch_algo::control::{CongestionAvoidance, Window, Wvegas};
 use anabranch_algo::{Span, Time};
 
-/// Window, RTT and smallest RTT in ms, packets between losses.
+/// The state of a subflow: window, RTT and smallest RTT in ms, packets between losses.
 type State = (f64, f64, f64, u64);
 
-/// Per subflow: packets that one which arrives adds; with a second number, what a loss takes (BALIA) or
-/// leaves (Coupled); for wVegas packets queued, the change after a round, whether slow start ends, and the
-/// factor that drains the queue.
+/// The results for each subflow: the packets that an arriving one adds, and with a second number the packets
+/// that a loss takes (BALIA) or leaves (Coupled). For wVegas: the packets queued, the change after a round,
+/// whether slow start ends, and the factor that drains the queue.
 struct Vector {
     name: &'static str,
     states: &'static [State],
@@ -223,7 +223,7 @@ fn increases_and_decreases() {
             close(&what("BALIA"), float(Balia.window_delta(mine, &one, &group)), v.balia[me].0);
             close(&what("EWTCP"), float(Ewtcp.window_delta(mine, &one, &group)), v.ewtcp[me]);
             close(&what("Coupled"), float(Coupled.window_delta(mine, &one, &group)), v.coupled[me].0);
-            // A batch is its packets.
+            // A batch counts as its packets.
             let seven = Ack { acked: 7, ..one };
             close(&what("LIA of 7"), float(Lia.window_delta(mine, &seven, &group)), 7.0 * v.lia[me]);
             close(
@@ -263,7 +263,7 @@ fn rounds_of_wvegas() {
             let group = Group { members: &members, me };
             let (_, delta, leaves, drain) = v.wvegas[me];
             let (rtt, base) = (ms(rtt), ms(base));
-            // A round of samples, and the first packet of the next.
+            // Takes a round of samples, and returns the first packet of the next.
             let round = |rule: &mut Wvegas, n: u32, rtt: Span| {
                 rule.on_ack(&ack(10, n, rtt, base));
                 ack(0, n + 1, rtt, base)
@@ -279,7 +279,7 @@ fn rounds_of_wvegas() {
             let next = round(&mut rule, 0, rtt);
             let adjusted = (w + delta).max(2.0);
             close(&what, w + float(rule.window_delta(mine, &next, &group)), adjusted);
-            // Twice the smallest queue there was: drained.
+            // The queue is twice the smallest queue there was: it is drained.
             let mut rule = Wvegas::new();
             let queue = rtt - base;
             let next = round(&mut rule, 0, base + queue.over(2));
@@ -292,7 +292,8 @@ fn rounds_of_wvegas() {
     }
 }
 
-/// Where integers of other implementations give up: LIA goes uncoupled, OLIA stops growing.
+/// Windows at which integers of other implementations give up: there LIA is uncoupled, and OLIA stops
+/// growing.
 #[test]
 fn large_windows_stay_coupled() {
     let rtt = Span::from_millis(50);

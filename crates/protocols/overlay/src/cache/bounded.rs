@@ -1,8 +1,8 @@
-//! A map of at most so many entries: what came first leaves first.
+//! A map with a bounded number of entries: the oldest leaves first.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// See the [module](self).
+/// The map; see the [module](self).
 pub(super) struct BoundedMap<K, V> {
     map: BTreeMap<K, V>,
     /// The keys, oldest first.
@@ -20,7 +20,7 @@ impl<K: Ord + Copy, V> BoundedMap<K, V> {
         self.map.get(key)
     }
 
-    /// Inserts or replaces; one that is replaced keeps its age.
+    /// Inserts or replaces a value. A replaced value keeps the age of its key.
     pub(super) fn insert(&mut self, key: K, value: V) {
         if self.map.insert(key, value).is_some() {
             return;

@@ -1,8 +1,8 @@
-//! What a chunk is kept by.
+//! The key of a chunk in a cache.
 
 use anabranch_mmtp::{ChunksPerBlock, ContentId};
 
-/// A chunk under a cut.
+/// The key of a chunk: its content, its cut and its number under that cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChunkKey {
     pub(super) content: ContentId,

@@ -1,8 +1,8 @@
-//! Packets by key: who was not used for longest leaves first.
+//! A cache of packets by key: the least recently used leaves first.
 
 use std::collections::BTreeMap;
 
-/// What a packet takes besides its bytes: its key twice, its place in two trees, pointers.
+/// The bytes that a packet takes besides its payload: its key twice, its entries in two trees, and pointers.
 const ENTRY_BYTES: usize = 192;
 
 /// A packet, and when it was last used.
@@ -11,29 +11,29 @@ struct Entry {
     bytes: Box<[u8]>,
 }
 
-/// See the [module](self).
+/// The cache; see the [module](self).
 pub(super) struct Lru<K> {
     entries: BTreeMap<K, Entry>,
-    /// The keys by when they were last used.
+    /// The keys, by their last use.
     order: BTreeMap<u64, K>,
-    /// Counts uses.
+    /// Counts the uses; each use has a number of its own.
     uses: u64,
     stored: usize,
     capacity: usize,
 }
 
 impl<K: Ord + Copy> Lru<K> {
-    /// An empty cache of `capacity` bytes.
+    /// Creates an empty cache of `capacity` bytes.
     pub(super) const fn new(capacity: usize) -> Self {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0, stored: 0, capacity }
     }
 
-    /// Bytes held, index included.
+    /// Returns the bytes held, index included.
     pub(super) const fn stored(&self) -> usize {
         self.stored
     }
 
-    /// The packet, which is the last to leave now.
+    /// Returns the packet, which is then the last to leave.
     pub(super) fn get(&mut self, key: &K) -> Option<&[u8]> {
         let entry = self.entries.get_mut(key)?;
         self.order.remove(&entry.used);
@@ -43,7 +43,7 @@ impl<K: Ord + Copy> Lru<K> {
         Some(&entry.bytes)
     }
 
-    /// A packet passes: what came last holds. Whether it was not here as it is.
+    /// Stores a packet that passes; it replaces a packet with its key. Returns whether the cache has changed.
     pub(super) fn insert(&mut self, key: K, bytes: &[u8]) -> bool {
         if let Some(here) = self.get(&key) {
             if here == bytes {
@@ -73,7 +73,7 @@ impl<K: Ord + Copy> Lru<K> {
         }
     }
 
-    /// Holds that both indices name the same, and that the sizes add up.
+    /// Checks that both indices have the same keys, and that the sizes add up.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let sum: usize = self.entries.values().map(|entry| entry.bytes.len() + ENTRY_BYTES).sum();

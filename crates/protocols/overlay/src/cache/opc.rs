@@ -1,14 +1,14 @@
 //! Object-oriented packet caching (Y. Thomas, G. Xylomenos, C. Tsilopoulos, G. C. Polyzos, Object-oriented
 //! Packet Caching for ICN, ACM ICN 2015).
 //!
-//! Contents are read in order, so the end of one is of no use without its beginning. What is here of an
-//! object is a run of chunks from its first on: one entry of the index for all of them, which says how many.
-//! A chunk is taken in if it is the first, or follows the last that is here. Room is made at the end of the
-//! object that was not *asked for* for longest; that a chunk comes in does not count as a use. An object
-//! never makes room for itself.
+//! Contents are read in order, so the end of a content is useless without its beginning. The cache holds a
+//! run of chunks of an object, from its first chunk on: one entry of the index, with the length of the run,
+//! stands for all of them. A chunk is stored if it is the first of its object or follows the run. Room is
+//! made at the end of the object that was not *asked for* for the longest time; storing a chunk does not
+//! count as a use. An object never makes room for itself.
 //!
-//! The objects are segments, under a cut. Of a whole content a cache would see only what goes over its own
-//! path: with several paths that is hardly ever the next chunk.
+//! The objects are segments, under a cut. With several paths, a cache would see only a part of a whole
+//! content, and hardly ever the chunk that comes next.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,10 @@ use anabranch_mmtp::{ChunksPerBlock, ContentId};
 
 use super::key::ChunkKey;
 
-/// What an object takes besides its chunks: its key twice, its place in two trees.
+/// The bytes that an object takes besides its chunks: its key twice, and its entries in two trees.
 const OBJECT_BYTES: usize = 192;
-/// What a chunk takes besides its bytes: pointer and length, twice, because a list grows by doubling.
+/// The bytes that a chunk takes besides its payload: pointer and length, twice, because a list grows by
+/// doubling.
 const CHUNK_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,30 +32,30 @@ struct ObjectKey {
 
 struct Object {
     used: u64,
-    /// From the first of the object on.
+    /// The chunks, from the first of the object on.
     chunks: Vec<Box<[u8]>>,
 }
 
-/// See the [module](self).
+/// The cache; see the [module](self).
 pub(super) struct Opc {
     objects: BTreeMap<ObjectKey, Object>,
-    /// The objects by when they were last asked for.
+    /// The keys of the objects, by their last use.
     order: BTreeMap<u64, ObjectKey>,
-    /// Counts uses.
+    /// Counts the uses; each use has a number of its own.
     uses: u64,
     stored: usize,
     capacity: usize,
-    /// Blocks of an object.
+    /// The number of blocks in an object.
     blocks: u64,
 }
 
 impl Opc {
-    /// An empty cache of `capacity` bytes, for segments.
+    /// Creates an empty cache of `capacity` bytes whose objects are segments.
     pub(super) const fn of_segments(capacity: usize) -> Self {
         Self::new(capacity, SEGMENT_BLOCKS)
     }
 
-    /// The same for whole contents.
+    /// Creates an empty cache of `capacity` bytes whose objects are whole contents.
     pub(super) const fn of_contents(capacity: usize) -> Self {
         Self::new(capacity, u64::MAX)
     }
@@ -63,19 +64,19 @@ impl Opc {
         Self { objects: BTreeMap::new(), order: BTreeMap::new(), uses: 0, stored: 0, capacity, blocks }
     }
 
-    /// Bytes held, index included.
+    /// Returns the bytes held, index included.
     pub(super) const fn stored(&self) -> usize {
         self.stored
     }
 
-    /// The object of a chunk, and the chunk's place in it.
+    /// Returns the object of a chunk, and the position of the chunk in it.
     fn place(&self, key: &ChunkKey) -> (ObjectKey, usize) {
         let per_object = self.blocks.saturating_mul(u64::from(key.cut.get()));
         let object = ObjectKey { content: key.content, cut: key.cut, segment: key.chunk / per_object };
         (object, usize::try_from(key.chunk % per_object).unwrap_or(usize::MAX))
     }
 
-    /// The chunk, whose object is the last to lose anything now.
+    /// Returns the chunk. Its object is then the last to lose a chunk.
     pub(super) fn get(&mut self, key: &ChunkKey) -> Option<&[u8]> {
         let (key, i) = self.place(key);
         let object = self.objects.get_mut(&key)?;
@@ -87,14 +88,15 @@ impl Opc {
         Some(chunk)
     }
 
-    /// A chunk passes. Whether it was taken in; one that is here already is replaced if it differs.
+    /// Offers a chunk that passes. Returns whether it was stored; a different chunk with its key and length
+    /// is replaced.
     pub(super) fn insert(&mut self, key: &ChunkKey, bytes: &[u8]) -> bool {
         let (key, i) = self.place(key);
         let Some(object) = self.objects.get_mut(&key) else {
             return i == 0 && self.insert_object(key, bytes);
         };
         if let Some(here) = object.chunks.get_mut(i) {
-            // A chunk has one length; should it not, what is here stays.
+            // A chunk has one length; if this one has another, the stored chunk stays.
             let replaces = **here != *bytes && here.len() == bytes.len();
             if replaces {
                 *here = bytes.into();
@@ -127,7 +129,7 @@ impl Opc {
         true
     }
 
-    /// Makes room for `size` bytes, but not in object `growing`; false if there is none.
+    /// Makes room for `size` bytes, but not in the object `growing`. Returns `false` if there is no room.
     fn make_room(&mut self, size: usize, growing: Option<&ObjectKey>) -> bool {
         if size > self.capacity {
             return false;
@@ -149,7 +151,7 @@ impl Opc {
         true
     }
 
-    /// Holds that both indices name the same, that no object is empty, and that the sizes add up.
+    /// Checks that both indices have the same keys, that no object is empty, and that the sizes add up.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let mut sum = 0;
@@ -161,8 +163,8 @@ impl Opc {
         assert_eq!(self.order.len(), self.objects.len());
     }
 
-    /// The objects, that which loses a chunk next first: the first byte of its content's name, its number,
-    /// how many chunks are here.
+    /// Returns the objects, those that lose chunks next first: the first byte of the content's root, the
+    /// number of the segment, and the number of stored chunks.
     #[cfg(test)]
     pub(super) fn by_use(&self) -> Vec<(u8, u64, usize)> {
         let len = |key: &ObjectKey| self.objects.get(key).map_or(0, |object| object.chunks.len());

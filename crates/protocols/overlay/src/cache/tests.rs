@@ -16,7 +16,7 @@ fn cut() -> ChunksPerBlock {
     ChunksPerBlock::new(CUT).expect("in range")
 }
 
-/// A content of `len` bytes that no other seed gives.
+/// Returns a content of `len` bytes that no other seed gives, and its hash tree.
 fn content(seed: u8, len: usize) -> (Vec<u8>, Outboard) {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
@@ -47,7 +47,7 @@ fn chunks(first: u64, count: u16) -> Range {
     Range { kind: RangeKind::Data(cut()), first, count }
 }
 
-/// Lets the receiver at `way_back` prove itself.
+/// Lets the receiver at `way_back` prove its address.
 fn prove(cache: &mut PacketCache, way_back: &WayBack, id: &ContentId) {
     assert_eq!(cache.request(Time::ZERO, way_back, &request(1, None, id, &[chunks(0, 1)])), Answer::PassOn);
     let mut cookie = Vec::new();
@@ -55,7 +55,7 @@ fn prove(cache: &mut PacketCache, way_back: &WayBack, id: &ContentId) {
     cache.reply(Time::ZERO, way_back, &cookie);
 }
 
-/// A cache that has seen `which` chunks, and the page of hashes if there is one, go to [`HERE`].
+/// Returns a cache that has seen the chunks `which` go to [`HERE`], and the page of hashes, if there is one.
 fn filled(policy: Policy, which: &[u64], id: &ContentId, bytes: &[u8], tree: &Outboard) -> PacketCache {
     let mut cache = PacketCache::new(policy, 4 << 20, NodeId(u32::from(NODE)));
     prove(&mut cache, &HERE, id);
@@ -110,8 +110,8 @@ fn what_is_here_is_answered_and_the_rest_goes_on() {
     }
 }
 
-/// Whatever cut a receiver asks for, what came under another cut answers it; where some of it is missing, the
-/// source does.
+/// Chunks that came under another cut answer a request under any cut. If some of the bytes are missing, the
+/// source answers.
 #[test]
 fn a_chunk_is_put_together_from_those_of_another_cut() {
     for (len, policy) in
@@ -137,7 +137,7 @@ fn a_chunk_is_put_together_from_those_of_another_cut() {
     }
     let (bytes, tree) = content(1, 40_000);
     let mut cache = filled(Policy::Lru, &[0, 2, 3], &tree.id(), &bytes, &tree);
-    // Those of 1,171 bytes are here; those of 586 that reach into others are not.
+    // Chunks of 1,171 bytes are here; chunks of 586 bytes that reach into others are not.
     let range = |first, count| {
         let cut = ChunksPerBlock::new(28).expect("in range");
         Range { kind: RangeKind::Data(cut), first, count }
@@ -166,14 +166,14 @@ fn who_has_not_shown_where_it_is_gets_nothing() {
     for (way_back, packet, now) in none {
         assert_eq!(cache.request(now, &way_back, &packet), Answer::PassOn);
     }
-    // A cookie that answers nothing which was asked from there proves nothing: whoever is able to send one
-    // could aim the cache at others.
+    // A cookie that does not answer a request from there proves nothing: a sender of such cookies could aim
+    // the cache at others.
     let mut cookie = Vec::new();
     wire::emit_cookie(&mut cookie, 77, &COOKIE);
     cache.reply(Time::ZERO, &THERE, &cookie);
     assert_eq!(cache.request(Time::ZERO, &THERE, &with(Some(&COOKIE))), Answer::PassOn);
     assert_eq!(cache.counters().unproven, 1 + 4 + 1);
-    // Who forbids it is not answered, and what must not be answered is not.
+    // A request that forbids caches is not answered, and neither is a packet that no cache may answer.
     let mut forbidden = with(Some(&COOKIE));
     wire::set_no_caches(&mut forbidden);
     assert_eq!(cache.request(Time::ZERO, &HERE, &forbidden), Answer::PassOn);
@@ -185,7 +185,7 @@ fn who_has_not_shown_where_it_is_gets_nothing() {
         assert_eq!(cache.request(Time::ZERO, &HERE, packet), Answer::PassOn);
     }
     assert!(matches!(cache.request(Time::ZERO, &HERE, &with(Some(&COOKIE))), Answer::Hit { rest: None, .. }));
-    // A node that cannot be named.
+    // A node with this number cannot be named in an answer.
     let mut nameless = PacketCache::new(Policy::Lru, 1 << 20, NodeId(65_536));
     prove(&mut nameless, &HERE, &id);
     nameless.reply(Time::ZERO, &HERE, &data_packet(1, &id, &bytes, 0));
@@ -238,13 +238,13 @@ fn a_bounded_map_forgets_the_oldest() {
     assert_eq!([1, 2, 3].map(|key| map.get(&key).copied()), [None, Some('b'), Some('d')]);
 }
 
-/// Any key of a small world: two contents of which the chunks are numbered under a cut of 1.
+/// Returns a key of a small world: two contents whose chunks are numbered under a cut of 1.
 fn key(content: u8, chunk: u64) -> ChunkKey {
     let id = ContentId { root: [content; 32], length: 1 << 30 };
     ChunkKey { content: id, cut: ChunksPerBlock::new(1).expect("in range"), chunk }
 }
 
-/// The bytes of a chunk, at some version.
+/// Returns the bytes of a chunk, in one of several versions.
 fn some_bytes(key: &ChunkKey, version: u8) -> Vec<u8> {
     vec![key.content.root[0] ^ key.chunk as u8 ^ version; 100 + key.chunk as usize % 7]
 }
@@ -254,7 +254,7 @@ proptest! {
     fn opc_keeps_runs_from_the_first_chunk_on(
         capacity in 0_usize..9_000,
         by_segment: bool,
-        // Bursts of chunks one after the other, as a receiver asks for them.
+        // Bursts of consecutive chunks, as a receiver asks for them.
         bursts in prop::collection::vec((any::<bool>(), 1_u8..3, 0_u64..200, 1_u64..30, 0_u8..2), 1..120),
     ) {
         let mut opc = if by_segment { Opc::of_segments(capacity) } else { Opc::of_contents(capacity) };
@@ -266,8 +266,8 @@ proptest! {
                 let is_it = |run: &&(u8, u64, usize)| (run.0, run.1) == (content, object);
                 let here = before.iter().find(is_it).map_or(0, |run| run.2 as u64);
                 if asks {
-                    // A hit is what is in the run, and it is right; its object is the last to lose anything
-                    // then.
+                    // A hit is a chunk of the run with the right bytes. Its object is then the last to lose a
+                    // chunk.
                     let hit = opc.get(&key).map(<[u8]>::to_vec);
                     prop_assert_eq!(hit.is_some(), chunk % per_object < here);
                     prop_assert_eq!(hit.as_ref(), model.get(&key).filter(|_| hit.is_some()));
@@ -289,7 +289,7 @@ proptest! {
                     } else {
                         prop_assert_eq!(len, here);
                     }
-                    // Others lose their ends, in this order, and no object changes its place.
+                    // Other objects lose their ends, in this order, and no object changes its position.
                     let others = |runs: &[(u8, u64, usize)]| -> Vec<_> {
                         runs.iter().filter(|run| !is_it(run)).copied().collect()
                     };
@@ -311,7 +311,7 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), 0_u64..40, 0_u8..2), 1..300),
     ) {
         let mut lru = Lru::new(capacity);
-        // The keys by use, last first, with their bytes.
+        // The keys by use, the last one first, with their bytes.
         let mut model: Vec<(u64, Vec<u8>)> = Vec::new();
         for (asks, chunk, version) in steps {
             let at = model.iter().position(|(key, _)| *key == chunk);

@@ -1,32 +1,32 @@
-//! What went through a forwarder, and why some of it went nowhere.
+//! Counts the frames of a forwarder, and the reasons for which frames were dropped.
 
 use std::collections::BTreeMap;
 
 use anabranch_topology::fid::Refusal;
 
-/// Why a frame goes nowhere.
+/// Why a frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// It came from an address at which no neighbour is.
+    /// The frame came from an address at which there is no neighbour.
     Stranger,
-    /// It is no frame.
+    /// The bytes are no frame.
     Malformed,
-    /// It has crossed all the links that it may.
+    /// The frame has crossed as many links as it may.
     HopLimit,
-    /// Its FID is none of a path: of another kind, too full, with bits of no link or of several
-    /// links of this node; or it has more hops left than any way has links.
+    /// The FID is not that of a path: it is of another kind, too full, or has bits of no link or of several
+    /// links of this node. Or the frame has more hops left than any way has links.
     Forged,
-    /// No link of this node is in its FID, and it is not for this node.
+    /// The FID has no link of this node, and the frame is not for this node.
     NoLink,
-    /// Its way back does not lead over the line that it came by, and over no other.
+    /// The way back does not lead over the line that the frame came by, or leads over others as well.
     WayBack,
-    /// It is for a port of a host that nothing is sent to.
+    /// The frame is for a port of a host to which nothing is sent.
     Port,
-    /// Its FID is of an epoch that is over, or of one that has not begun.
+    /// The FID is of an epoch that is over or has not begun.
     Epoch,
-    /// Its FID has no key, in a domain where only what is for a service may have none.
+    /// The FID has no key, in a domain where only frames for a service may have none.
     Unkeyed,
-    /// The line has a rate limit.
+    /// The frame exceeds the rate limit of a line.
     RateLimit,
 }
 
@@ -45,7 +45,7 @@ impl DropReason {
         Self::RateLimit,
     ];
 
-    /// A stable name for counters.
+    /// Returns the reason's stable name for counters.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,13 +73,13 @@ impl From<Refusal> for DropReason {
     }
 }
 
-/// What went through.
+/// Counts frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames sent on, once for each line that they went over.
+    /// Frames sent on, counted once for each line that they went over.
     pub forwarded: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub forwarded_bytes: u64,
-    /// Frames that went nowhere, by reason.
+    /// Frames that were dropped, by reason.
     pub dropped: BTreeMap<DropReason, u64>,
 }

@@ -1,4 +1,4 @@
-//! A line of a forwarder: where it leads, what goes over it, and how much may.
+//! A line of a forwarder: its other end, its counters and its rate limits.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,28 +9,28 @@ use super::counters::{Counters, DropReason};
 use super::neighbour::Neighbour;
 use super::policer::Policer;
 
-/// Ports of hosts below this are not sent to: services of the system listen there.
+/// The lowest port of a host to which frames are sent: services of the system listen below it.
 pub const HOST_PORT_MIN: u16 = 1_024;
 
-/// Where a frame is sent: from which of the forwarder's addresses, and to whom.
+/// The addresses between which a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// The forwarder's address on the line.
     pub from: IpAddr,
-    /// The other end.
+    /// The address and port of the other end.
     pub to: SocketAddr,
 }
 
-/// Frames one after the other, which go the same way.
+/// Frames one after the other that take the same way.
 #[derive(Clone, Copy)]
 pub(super) struct Train<'a> {
     pub(super) bytes: &'a [u8],
-    /// Bytes of each, of which only the last may have fewer.
+    /// The bytes of a frame; only the last frame may have fewer.
     pub(super) stride: usize,
 }
 
 impl<'a> Train<'a> {
-    /// Of one frame.
+    /// Returns a train of one frame.
     pub(super) const fn one(bytes: &'a [u8]) -> Self {
         Self { bytes, stride: if bytes.is_empty() { 1 } else { bytes.len() } }
     }
@@ -43,21 +43,22 @@ impl<'a> Train<'a> {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) link: LinkId,
-    /// The link that frames come by.
+    /// The link by which frames arrive.
     pub(super) ingress: LinkId,
     pub(super) hop_ip: (IpAddr, IpAddr),
-    /// Of a forwarder at the other end; a host has none: frames say which.
+    /// The port of a forwarder at the other end; `None` for a host, where each frame names the port.
     pub(super) port: Option<u16>,
     pub(super) there: NodeId,
     pub(super) neighbour: Option<Neighbour>,
     pub(super) sent: (u64, u64),
-    /// Of what is sent over it.
+    /// Limits the frames sent over the line.
     pub(super) out: Option<Policer>,
-    /// Of what comes over it, if a host is at its other end: a forwarder there has looked at it.
+    /// Limits the frames that arrive over the line, if a host is at the other end. A forwarder there has
+    /// limited them already.
     pub(super) into: Option<Policer>,
 }
 
-/// How much of these passes a limit, if there is one; the rest is counted.
+/// Returns how many bytes of a train pass a limit, if there is one. The frames that do not pass are counted.
 pub(super) fn police(
     policer: &mut Option<Policer>,
     now: Time,
@@ -74,21 +75,22 @@ pub(super) fn police(
 }
 
 impl Line {
-    /// Frames are to be sent over it: how many bytes of them are.
+    /// Returns how many bytes of a train may be sent over the line, and counts them.
     pub(super) fn send(&mut self, now: Time, train: Train<'_>, counters: &mut Counters) -> usize {
         let bytes = police(&mut self.out, now, train, counters);
         self.count(bytes.div_ceil(train.stride), bytes, counters);
         bytes
     }
 
-    /// Frames are sent over it.
+    /// Counts frames that are sent over the line.
     const fn count(&mut self, frames: usize, bytes: usize, counters: &mut Counters) {
         self.sent = (self.sent.0 + frames as u64, self.sent.1 + bytes as u64);
         counters.forwarded += frames as u64;
         counters.forwarded_bytes += bytes as u64;
     }
 
-    /// Where a frame for a port of the node at its end is sent.
+    /// Returns the addresses for a frame to `port` of the node at the other end; `None` if nothing is sent to
+    /// that port.
     pub(super) fn hop(&self, port: u16) -> Option<Hop> {
         let port = match self.port {
             Some(port) => port,

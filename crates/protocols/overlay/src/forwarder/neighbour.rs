@@ -1,26 +1,26 @@
-//! Whether the forwarder at the other end of a line is there, and how long packets take to it: it answers
-//! hellos.
+//! Finds out by hellos whether the forwarder at the other end of a line answers, and how long packets take to
+//! it.
 
 use anabranch_algo::{Span, Time};
 
-/// Between two hellos.
+/// The time between two hellos.
 pub(super) const HELLO_EVERY: Span = Span::from_millis(200);
-/// Who has answered nothing for so long, beside the time that the line takes there and back, is gone: three
-/// hellos.
+/// A neighbour that has answered nothing for this long, in addition to the line's round-trip time, is gone:
+/// it has missed three hellos.
 const GONE_AFTER: Span = Span::from_millis(700);
-/// Hellos that may be under way.
+/// The most hellos that may be under way.
 const STAMPS: usize = 64;
-/// A sample counts this part in the smoothed delay.
+/// A sample counts one part in this many in the smoothed delay.
 const SMOOTHING: u64 = 8;
 
 /// The other end of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
-    /// When it last answered, or when it was first asked.
+    /// When the neighbour last answered, or when it was first asked.
     heard_at: Time,
-    /// The hello that is due next.
+    /// When the next hello is due.
     due: Time,
-    /// Stamps of the last hellos: only they can be answered.
+    /// The stamps of the last hellos: only these can be answered.
     stamps: [Option<u64>; STAMPS],
     up: bool,
     delay: Option<Span>,
@@ -28,23 +28,23 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Over a line that takes about so long in one direction.
+    /// Creates the state of a neighbour over a line whose delay in one direction is about `delay`.
     pub(super) fn new(now: Time, delay: Span) -> Self {
         let gone_after = GONE_AFTER + delay.times(2);
         Self { heard_at: now, due: now, stamps: [None; STAMPS], up: true, delay: None, gone_after }
     }
 
-    /// Whether it is there; taken to be so until it has been silent for long enough.
+    /// Whether the neighbour is there. It counts as there until it has been silent for long enough.
     pub(super) const fn is_up(&self) -> bool {
         self.up
     }
 
-    /// The measured delay in one direction.
+    /// Returns the measured delay in one direction.
     pub(super) const fn delay(&self) -> Option<Span> {
         self.delay
     }
 
-    /// The stamp of a hello that is to be sent now.
+    /// Returns the stamp of a hello to send now, if one is due.
     pub(super) fn hello(&mut self, now: Time) -> Option<u64> {
         if now < self.due {
             return None;
@@ -55,7 +55,7 @@ impl Neighbour {
         Some(now.as_nanos())
     }
 
-    /// A hello was answered; whether it has come back by that.
+    /// Records the answer to a hello. Returns whether the neighbour was gone and is back by it.
     pub(super) fn answered(&mut self, now: Time, stamp: u64) -> bool {
         let Some(asked) = self.stamps.iter_mut().find(|asked| **asked == Some(stamp)) else { return false };
         *asked = None;
@@ -68,14 +68,14 @@ impl Neighbour {
         !std::mem::replace(&mut self.up, true)
     }
 
-    /// Whether it has just gone.
+    /// Whether the neighbour has just gone.
     pub(super) fn has_gone(&mut self, now: Time) -> bool {
         let gone = self.up && now >= self.heard_at + self.gone_after;
         self.up &= !gone;
         gone
     }
 
-    /// When it is to be looked at next.
+    /// Returns when the neighbour needs attention next.
     pub(super) fn due(&self) -> Time {
         if self.up { self.due.min(self.heard_at + self.gone_after) } else { self.due }
     }

@@ -1,14 +1,14 @@
-//! The rate limit of a line in one direction: what is above it is dropped, for a forwarder keeps no queue.
+//! The rate limit of a line in one direction: frames above it are dropped, because a forwarder has no queue.
 
 use anabranch_algo::{Rate, Span, Time};
 
-/// After a pause so much may pass at once, and no less than [`BURST_BYTES_MIN`]: what a queue of that length
-/// would have held.
+/// The burst that may pass at once after a pause, as time at the rate limit; it is no less than
+/// [`BURST_BYTES_MIN`]. A queue of this length would have held as much.
 const BURST: Span = Span::from_millis(50);
-/// A train of frames as the kernel hands it over, and one more.
+/// The least burst, in bytes: a train of frames as the kernel hands it over, and one more.
 const BURST_BYTES_MIN: u64 = 2 << 16;
 
-/// A token bucket, kept as the time at which all that has passed will be paid for.
+/// A token bucket, kept as the time at which all passed bytes are paid for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policer {
     rate: Rate,
@@ -21,9 +21,9 @@ impl Policer {
         Self { rate, burst: BURST.max(rate.time_for(BURST_BYTES_MIN)), paid: Time::ZERO }
     }
 
-    /// Of `bytes` that come in pieces of `stride`, those that pass: whole pieces.
+    /// Returns how many of `bytes`, which come in pieces of `stride`, pass: whole pieces only.
     pub(super) fn take(&mut self, now: Time, bytes: usize, stride: usize) -> usize {
-        // What was not sent in the past gives credit for one burst at most.
+        // Time in which nothing was sent gives credit for one burst at most.
         let since = now.since(Time::ZERO);
         let credit = if since > self.burst { Time::ZERO + (since - self.burst) } else { Time::ZERO };
         self.paid = self.paid.max(credit);
@@ -45,13 +45,13 @@ mod tests {
         let (mut now, mut passed) = (Time::ZERO, 0);
         for _ in 0..10_000 {
             now += Span::from_millis(1);
-            // Ten times too much, in trains of seven frames.
+            // Ten times too much arrives, in trains of seven frames.
             let train = policer.take(now, 10_000, 1_424);
             assert!(train == 10_000 || train.is_multiple_of(1_424), "whole frames");
             passed += train;
         }
         assert!((9_990_000..10_140_000).contains(&passed), "{passed}");
-        // A pause gives no more than a burst.
+        // A pause allows no more than a burst.
         now += Span::from_secs(100);
         let burst: usize = (0..1_000).map(|_| policer.take(now, 1_424, 1_424)).sum();
         assert!((129_000..=131_072).contains(&burst), "{burst}");

@@ -1,4 +1,4 @@
-//! Which frames a forwarder sends on, and by which links: the tags of the domain, open or keyed.
+//! The rule by which a forwarder sends frames on: the tags of the domain's links, open or keyed.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::counters::DropReason;
 use crate::domain::Domain;
 use crate::frame::Routed;
 
-/// See the [module](self).
+/// The forwarding rule of a node; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Rule {
     domain: Arc<Domain>,
     node: NodeId,
-    /// What a keyed identifier may have as its hop limit.
+    /// The highest hop limit that a keyed identifier may have.
     keyed_hops_max: u8,
-    /// In a domain with keyed identifiers, once the node's secret is known.
+    /// The keyed rule, in a domain with keyed identifiers, once the node's secret is known.
     keyed: Option<KeyedForwarder>,
 }
 
@@ -40,12 +40,13 @@ impl Rule {
         }
     }
 
-    /// Whether a frame has an identifier as all have here but those that are for a service.
+    /// Whether a frame's identifier is of the domain's usual kind, which only frames for a service need not
+    /// have.
     pub(super) fn is_usual(&self, header: &Header) -> bool {
         !self.domain.is_keyed() || is_keyed(header)
     }
 
-    /// Puts the links by which a frame goes on that came by `ingress` into `out`, and gives its header there.
+    /// Puts the links by which a frame that came by `ingress` goes on into `out`. Returns its header there.
     pub(super) fn forward(
         &self,
         routed: &Routed<'_>,
@@ -63,8 +64,9 @@ impl Rule {
         self.forward_any(header, Some(ingress), out)
     }
 
-    /// A keyed identifier is for no longer way than there is, and has no more bits than its way needs: else
-    /// random ones would pass. That is seen where a frame begins, at the forwarder of its host.
+    /// Refuses a keyed identifier that allows more hops than any way has, or has more bits than its way
+    /// needs: otherwise random identifiers would pass. The bits can be checked where a frame begins, at the
+    /// forwarder of its host.
     fn check_keyed(&self, header: &Header, begins: bool) -> Result<(), DropReason> {
         if !is_keyed(header) {
             return Ok(());
@@ -73,7 +75,8 @@ impl Rule {
         if is_forged { Err(DropReason::Forged) } else { Ok(()) }
     }
 
-    /// The same for the way back of a request with this header.
+    /// Puts the links by which the answer to a request with the header `request` goes on into `out`, as
+    /// [`Self::forward`] does. `back` is the header of the way back.
     pub(super) fn forward_back(
         &self,
         request: &Header,
@@ -81,11 +84,11 @@ impl Rule {
         ingress: Option<LinkId>,
         out: &mut Vec<LinkId>,
     ) -> Result<Header, DropReason> {
-        // An open way back only shows a service where a request came from: its answer has a key.
+        // An open way back only shows a service where a request came from; the service's answer has a key.
         if is_keyed(request) != is_keyed(back) {
             return Err(DropReason::WayBack);
         }
-        // The answer begins with it as it is.
+        // The answer begins with the way back as it is.
         self.check_keyed(back, true)?;
         self.forward_any(back, ingress, out)
     }

@@ -4,7 +4,7 @@ use crate::publication::Rejection;
 
 /// The message is for another service.
 pub const NOT_HERE: u8 = 1;
-/// The node in the message did not send it, or is none.
+/// The node in the message did not send it, or does not exist.
 pub const OTHER_NODE: u8 = 2;
 /// The domain has no such class.
 pub const UNKNOWN_CLASS: u8 = 3;
@@ -20,7 +20,7 @@ pub const REJECTIONS: [Rejection; 7] = [
     Rejection::Full,
 ];
 
-/// Of a rejection its code, and a stable name for counters.
+/// Returns the code of a rejection, and its stable name for counters.
 const fn row(rejection: Rejection) -> (u8, &'static str) {
     match rejection {
         Rejection::UnknownScope => (10, "unknown-scope"),
@@ -33,19 +33,19 @@ const fn row(rejection: Rejection) -> (u8, &'static str) {
     }
 }
 
-/// The code of a rejection.
+/// Returns the code of a rejection.
 #[must_use]
 pub const fn of(rejection: Rejection) -> u8 {
     row(rejection).0
 }
 
-/// A stable name for counters.
+/// Returns the stable name of a rejection, for counters.
 #[must_use]
 pub const fn name(rejection: Rejection) -> &'static str {
     row(rejection).1
 }
 
-/// What a code says, as a clause.
+/// Returns the meaning of a code, as a clause.
 #[must_use]
 pub fn text(reason: u8) -> String {
     match reason {

@@ -72,7 +72,7 @@ fn what_is_written_is_read() {
     }
 }
 
-/// As all members wrote them before there were classes.
+/// Without a class, a request has the bytes that members wrote before there were classes.
 #[test]
 fn without_a_class_a_request_is_as_ever() {
     let (from, targets) = (NodeId(1), vec![NodeId(3)]);
@@ -88,14 +88,14 @@ fn without_a_class_a_request_is_as_ever() {
 fn a_route_has_a_delay() {
     let route = all().into_iter().find(|body| matches!(body, Body::Routes(_))).expect("it");
     let mut bytes = Message { call: 1, body: route }.to_bytes();
-    // Prefix, revision, count, target, group.
+    // The bytes before the delay: prefix, revision, count, target, group.
     bytes[12 + 4 + 1 + 1 + 4..][..4].fill(0xff);
     assert_eq!(Message::parse(&bytes), Err(MessageError::Field));
 }
 
 #[test]
 fn no_answer_is_three_times_as_long_as_its_question() {
-    // What frames, UDP and IP put in front: of a question two headers, of an answer one.
+    // The headers of frame, UDP and IP: a question has two frame headers, an answer has one.
     let (question, answer) = (QUESTION_BYTES + 76 + 28, MESSAGE_MAX + 38 + 28);
     assert!(answer <= 3 * question, "{answer} for {question}");
 }

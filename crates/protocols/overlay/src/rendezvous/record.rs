@@ -1,4 +1,4 @@
-//! What a rendezvous remembers of a name and a host, and how it is written down.
+//! The record that a rendezvous keeps of a name and a host, and its bytes.
 
 use anabranch_algo::Time;
 use anabranch_topology::graph::NodeId;
@@ -6,25 +6,25 @@ use anabranch_topology::graph::NodeId;
 use crate::bytes::{FieldError, Reader};
 use crate::publication::{Name, Publication, SignedPublication};
 
-/// What there is one publication of: a name and a place.
+/// The key of a record: a name and the host and port that publish it. There is one record of each key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The name.
     pub name: Name,
     /// The host.
     pub node: NodeId,
-    /// Its port.
+    /// The UDP port of the host.
     pub port: u16,
 }
 
 impl Key {
-    /// That of a publication.
+    /// Returns the key of a publication.
     #[must_use]
     pub fn of(publication: &Publication) -> Self {
         Self { name: publication.name.clone(), node: publication.node, port: publication.port }
     }
 
-    /// As bytes, which no other key has.
+    /// Returns the key as bytes, which no other key has.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -35,12 +35,13 @@ impl Key {
     }
 }
 
-/// What is remembered of a [`Key`].
+/// The record of a [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The last that the host said under the name: a publication, or its withdrawal.
+    /// The last publication, or withdrawal, of the host under the name.
     pub signed: SignedPublication,
-    /// Until then somebody may have an earlier one that looks good, so that this one is remembered.
+    /// Until this time since 1970 an earlier publication may still look valid, so this record is kept to
+    /// refuse it.
     pub guards_until: Time,
 }
 
@@ -56,13 +57,14 @@ impl From<FieldError> for RecordError {
 }
 
 impl Record {
-    /// Whether nobody is told of it any more: it withdraws, or its lease has ended.
+    /// Whether answers no longer contain the record: it is a withdrawal, or its lease has ended.
     #[must_use]
     pub fn is_over(&self, now: Time) -> bool {
         self.signed.publication.lease_s == 0 || self.signed.publication.ends() <= now
     }
 
-    /// As bytes: nanoseconds since 1970 until which it guards, and the signed publication as in a message.
+    /// Returns the record as bytes: `guards_until` in nanoseconds, and the signed publication as in a
+    /// message.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.guards_until.as_nanos().to_be_bytes().to_vec();
@@ -70,10 +72,10 @@ impl Record {
         out
     }
 
-    /// From such bytes.
+    /// Reads a record from its bytes.
     ///
     /// # Errors
-    /// If they are none.
+    /// If the bytes are no record.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut reader = Reader(bytes);
         let guards_until = Time::from_nanos(reader.u64()?);

@@ -1,5 +1,5 @@
-//! What a rendezvous takes and what it answers, as functions of what is known. There is one set of rules,
-//! whether that is in memory or shared by several processes.
+//! The rules of a rendezvous, as functions of the known records: which publications it accepts, and what it
+//! answers. One set of rules serves records in memory and records that several processes share.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::frame;
 use crate::message::{Body, Message, Wanted, refusal};
 use crate::publication::{PublicKey, Publication, Rejection, SignedPublication};
 
-/// Publications that an answer is chosen from, at most.
+/// The most publications from which an answer is chosen.
 pub(super) const CANDIDATES_MAX: usize = 1_024;
-/// Publications of an answer at most: more of them fit into no message.
+/// The most publications of an answer: no message has room for more.
 const ANSWERS_MAX: usize = 8;
 
-/// What went through.
+/// Counts the messages of a rendezvous.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Publications kept, and leases renewed.
+    /// Publications accepted, including renewals and repetitions.
     pub published: u64,
     /// Publications refused, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Lookups answered, and how many of them with nothing.
+    /// Lookups answered. `unknown` counts those of them that found nothing.
     pub lookups: u64,
-    /// See `lookups`.
+    /// Lookups that found nothing.
     pub unknown: u64,
     /// Messages dropped: malformed, or not for a rendezvous.
     pub dropped: u64,
@@ -38,27 +38,27 @@ impl Counters {
         Self { published: 0, refused: BTreeMap::new(), lookups: 0, unknown: 0, dropped: 0 }
     }
 
-    /// A publication is taken, and what is answered.
+    /// Counts an accepted publication. Returns the answer.
     pub(super) const fn taken(&mut self, is_outdated: bool) -> Body {
         self.published += 1;
         if is_outdated { Body::Outdated } else { Body::Published }
     }
 
-    /// A publication is refused, and what is answered.
+    /// Counts a refused publication. Returns the answer.
     pub(super) fn refuse(&mut self, why: Rejection) -> Body {
         *self.refused.entry(refusal::name(why)).or_default() += 1;
         Body::Refused { reason: refusal::of(why) }
     }
 
-    /// A lookup is answered.
+    /// Counts a lookup that found `known` publications.
     pub(super) fn looked_up(&mut self, known: usize) {
         self.lookups += 1;
         self.unknown += u64::from(known == 0);
     }
 }
 
-/// What is answered to who looks for something, of all there is: the newest content first; of one content the
-/// host that has published it last.
+/// Returns the answer to a lookup: of all publications found, the newest contents first, and of one content
+/// the host that has published it last.
 pub(super) fn best(mut found: Vec<&SignedPublication>) -> Body {
     found.sort_by_key(|signed| {
         let publication = &signed.publication;
@@ -69,17 +69,17 @@ pub(super) fn best(mut found: Vec<&SignedPublication>) -> Body {
     Body::Match { known, publications }
 }
 
-/// What a message asks of a rendezvous.
+/// The question of a message to a rendezvous.
 pub(super) enum Asked {
     Publish(SignedPublication),
     LookUp(Wanted),
-    /// What only another service does: this is the answer.
+    /// The question is for another service: this is the answer.
     Elsewhere(Body),
 }
 
-/// What a message asks, with its call; `None` if nothing is answered.
+/// Returns the call and the question of a message; `None` if it gets no answer.
 pub(super) fn read(from: &Peer, bytes: &[u8]) -> Option<(u64, Asked)> {
-    // Who gives no way back cannot be answered.
+    // A sender that gives no way back cannot be answered.
     from.way_back.as_ref()?;
     let Message { call, body } = Message::parse(bytes).ok()?;
     let asked = match body {
@@ -93,7 +93,7 @@ pub(super) fn read(from: &Peer, bytes: &[u8]) -> Option<(u64, Asked)> {
     Some((call, asked))
 }
 
-/// Whether a publication is one of this domain that is good now, and came from the host that it names.
+/// Checks that a publication is of this domain, is valid now, and was sent by the host that it names.
 pub(super) fn check(
     domain: &Domain,
     now: Time,
@@ -108,7 +108,7 @@ pub(super) fn check(
     signed.check(&domain.name, check_place(domain, &signed.publication)?, now)
 }
 
-/// Whether the domain has the scope and the host of a publication; the key of the scope.
+/// Checks that the domain has the scope and the host of a publication. Returns the key of the scope.
 pub(super) fn check_place<'a>(
     domain: &'a Domain,
     publication: &Publication,
@@ -119,8 +119,8 @@ pub(super) fn check_place<'a>(
     if is_node && !domain.is_forwarder(publication.node) { Ok(key) } else { Err(Rejection::NoHost) }
 }
 
-/// What is to be remembered of a publication that has been [checked](check), where `known` is what is
-/// remembered of its name and host; `None` if that is so already, or if it withdraws nothing, which leaves
+/// Returns the record to keep of a publication that has been [checked](check). `known` is the present record
+/// of its name and host. Returns `None` if the publication is known already, or if it is a withdrawal of
 /// nothing.
 pub(super) fn judge(
     known: Option<&Record>,
@@ -134,7 +134,7 @@ pub(super) fn judge(
         None if withdraws => return Ok(None),
         None => own,
         Some(known) if known.signed == signed => return Ok(None),
-        // Of two of one moment the first counts.
+        // If two publications have one moment, the first counts.
         Some(known) if known.signed.publication.issued_ms >= signed.publication.issued_ms => {
             return Err(Rejection::Replayed);
         }
@@ -144,7 +144,7 @@ pub(super) fn judge(
     Ok(Some(Record { signed, guards_until }))
 }
 
-/// Whether one of these, which are good and of the same name, offers a newer content.
+/// Whether one of the `others`, which are valid and have the same name, offers a newer content.
 pub(super) fn is_outdated<'a>(
     publication: &Publication,
     mut others: impl Iterator<Item = &'a SignedPublication>,

@@ -1,15 +1,18 @@
-//! A rendezvous whose publications are in a store that several of them share: what one has taken, all answer.
+//! A rendezvous that keeps its publications in a store which several processes share: each process answers
+//! with the publications that any of them has accepted.
 //!
-//! The store knows no rule and checks nothing. It has a table of *fields* for each name, a field for each
-//! place (`NODE:PORT`), whose value is a [`Record`] as bytes; and for each content a list of the fields that
-//! may say something of it. It can be asked for these, and to [keep](Keep) a value if what is there is still
-//! what has been read ("compare and set"). So the rules are those of [one process](super::Rendezvous), and
-//! of two publications at one moment the later one counts, whichever process was first.
+//! The store knows no rule and checks nothing. It has a table of *fields* for each name: one field for each
+//! host and port (`NODE:PORT`), whose value is a [`Record`] as bytes. For each content it has a list of the
+//! fields that may be about it. A process can ask for fields, and can ask to [keep](Keep) a value if the
+//! field still has the value that the process has read ("compare and set"). So the rules are those of [one
+//! process](super::Rendezvous): of two publications at one moment the later one counts, whichever process was
+//! first.
 //!
-//! What is read is believed only if it makes sense where it is and the owner of the scope has signed it.
+//! A value that was read is believed only if it makes sense in its field and is signed by the owner of the
+//! scope.
 //!
-//! The list of a content may name too much, never too little: it is written before the field. What it leads
-//! to decides.
+//! The list of a content may name too many fields, never too few, because it is written before the field. The
+//! fields decide.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,124 +29,125 @@ use crate::message::{Body, Wanted};
 use crate::publication::{AHEAD_MAX, LEASE_MAX, Name, Publication, Rejection, SignedPublication};
 use crate::seal::Sealer;
 
-/// How long the store may take over a message. Who asked asks again, every 2 s at the latest.
+/// How long the store may take over a message. A member without an answer asks again, every 2 s at the
+/// latest.
 pub const PATIENCE: Span = Span::from_secs(5);
-/// Messages that wait for the store, at most.
+/// The most messages that wait for the store.
 pub const WAITING_MAX: usize = 16_384;
-/// How often a publication is tried while others change what it depends on.
+/// How often a publication is tried while other processes change the fields that it depends on.
 const TRIES_MAX: u32 = 8;
-/// Signatures that are known to be right, in each of two generations.
+/// The most signatures that are remembered as valid, in each of two generations.
 const VERIFIED_MAX: usize = 1 << 19;
 
-/// What the store is asked for. It answers each with a [`Told`], in any order.
+/// A question to the store, which answers each with a [`Told`], in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Of the answer, too.
+    /// The number of the question, which its answer has, too.
     pub id: u64,
-    /// What.
+    /// The question itself.
     pub ask: Ask,
 }
 
-/// See [`Query`].
+/// The question of a [`Query`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// All fields of a name.
     Name(Name),
-    /// The fields that are listed for a content and have not ended, those that end last first.
+    /// The fields that are listed for a content and have not ended. Those that end last come first.
     Content {
-        /// Its root.
+        /// The root of the content.
         root: [u8; 32],
-        /// What ends later than this, milliseconds since 1970.
+        /// Only fields that end later than this, in milliseconds since 1970.
         after_ms: u64,
-        /// Fields at most.
+        /// The most fields to return.
         most: usize,
     },
-    /// To keep something.
+    /// Asks to keep a value in a field.
     Keep(Box<Keep>),
 }
 
-/// A field that is to have a value, if nothing has happened meanwhile.
+/// A request to set the value of a field, if the field has not changed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// The name.
     pub name: Name,
     /// The field.
     pub field: Vec<u8>,
-    /// What is in it as far as is known. If it is something else, nothing is changed.
+    /// The value that the field is known to have. If it has another value, nothing is changed.
     pub before: Option<Vec<u8>>,
-    /// What shall be.
+    /// The new value.
     pub value: Vec<u8>,
-    /// For how long from now on the name must be kept at least.
+    /// How long from now on the name must be kept at least.
     pub keep_for: Span,
-    /// A new field comes only where there are fewer than this.
+    /// The most fields of the name. A new field is added only where there are fewer.
     pub fields_max: usize,
-    /// Fields with values that are nothing any more, which go first if they still have these.
+    /// Fields that have ended, and their values. They are removed first, if they still have these values.
     pub gone: Vec<(Vec<u8>, Vec<u8>)>,
-    /// To be listed before it is kept.
+    /// The list to extend before the value is kept.
     pub list: Option<List>,
 }
 
-/// A field that is to be listed for a content.
+/// A request to list a field for a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List {
     /// The content's root.
     pub root: [u8; 32],
-    /// Until when at least, milliseconds since 1970.
+    /// Until when the field must be listed at least, in milliseconds since 1970.
     pub until_ms: u64,
-    /// What of the list has ended, milliseconds since 1970.
+    /// The time now, in milliseconds since 1970: entries of the list that end before have ended.
     pub now_ms: u64,
-    /// For how long from now on the list must be kept at least.
+    /// How long from now on the list must be kept at least.
     pub keep_for: Span,
 }
 
 /// A field of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Of this name.
+    /// The name that the field belongs to.
     pub name: Name,
-    /// What it is called.
+    /// The key of the field, `NODE:PORT`.
     pub field: Vec<u8>,
-    /// What is in it.
+    /// The value of the field.
     pub value: Vec<u8>,
 }
 
-/// What a store answers.
+/// The answer of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// These are there.
+    /// The fields that were asked for.
     Found {
-        /// What was asked for.
+        /// The fields.
         fields: Vec<Field>,
-        /// What was there and is no field at all.
+        /// How many entries were there that are no fields at all.
         nonsense: u64,
     },
-    /// It is kept.
+    /// The value is kept.
     Kept,
-    /// It is not, for something else is there by now.
+    /// The value is not kept, because the field has changed.
     Changed,
-    /// It is not, for the store has no room.
+    /// The value is not kept, because the store has no room.
     Full,
-    /// The store cannot be asked now; nobody knows whether something is kept.
+    /// The store cannot be asked now; whether it keeps the value is unknown.
     Failed,
 }
 
-/// What went through that only a shared store has.
+/// Counters that only a rendezvous with a shared store has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedCounters {
-    /// Messages that got no answer, because the store gave none in time.
+    /// Messages without an answer, because the store gave none in time or too many messages were waiting.
     pub unanswered: u64,
-    /// Fields that were not believed.
+    /// Fields whose values were not believed.
     pub unbelieved: u64,
-    /// Publications that were tried once more, because another process had changed what they depend on.
+    /// Publications that were tried again, because another process had changed fields that they depend on.
     pub conflicts: u64,
 }
 
-/// What has come.
+/// An input of the machine.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// The payload of a frame, and who sent it.
+    /// The payload of a frame, and its sender.
     Message(Peer, &'a [u8]),
-    /// What the store says to the query of this number.
+    /// The answer of the store to the query of this number.
     Told(u64, Told),
 }
 
@@ -159,12 +163,12 @@ struct Waiting {
 #[derive(Debug)]
 enum Asks {
     LookUp(Option<ContentId>),
-    /// What is known of the name is asked for.
+    /// The fields of the name are asked for.
     Publish {
         signed: SignedPublication,
         tries: u32,
     },
-    /// It is being kept.
+    /// The record is being kept.
     Keep {
         signed: SignedPublication,
         is_outdated: bool,
@@ -172,12 +176,12 @@ enum Asks {
     },
 }
 
-/// The machine; see the [module](self). Its events are for the store.
+/// The machine of a rendezvous with a shared store; see the [module](self). Its events are for the store.
 #[derive(Debug)]
 pub struct SharedRendezvous {
     domain: Arc<Domain>,
     waiting: BTreeMap<u64, Waiting>,
-    /// In the order in which their time is over, which is that in which they came.
+    /// The messages that wait, in the order in which they arrived, with the time at which each is given up.
     deadlines: VecDeque<(Time, u64)>,
     next: u64,
     queries: VecDeque<Query>,
@@ -188,7 +192,7 @@ pub struct SharedRendezvous {
 }
 
 impl SharedRendezvous {
-    /// Of a domain.
+    /// Creates a rendezvous of a domain.
     #[must_use]
     pub fn new(domain: Arc<Domain>) -> Self {
         Self {
@@ -204,26 +208,26 @@ impl SharedRendezvous {
         }
     }
 
-    /// The same, of a domain with keyed identifiers, which has this key.
+    /// Sets the domain's key, for a domain with keyed identifiers.
     #[must_use]
     pub fn with_key(mut self, key: DomainKey) -> Self {
         self.answers.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
         self
     }
 
-    /// What has gone through so far.
+    /// Returns the counters that every rendezvous has.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What only a shared store has.
+    /// Returns the counters that only a rendezvous with a shared store has.
     #[must_use]
     pub const fn shared_counters(&self) -> SharedCounters {
         self.shared
     }
 
-    /// How many messages wait for the store.
+    /// Returns how many messages wait for the store.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -232,7 +236,8 @@ impl SharedRendezvous {
     fn ask(&mut self, ask: Ask, waiting: Waiting) {
         let id = self.next;
         self.next += 1;
-        // One that asks again keeps its time, so these are not quite in order: `expire` bears that.
+        // A message that asks again keeps its deadline, so the deadlines are not quite in order: `expire`
+        // copes with that.
         self.deadlines.push_back((waiting.until, id));
         self.waiting.insert(id, waiting);
         self.queries.push_back(Query { id, ask });
@@ -243,7 +248,7 @@ impl SharedRendezvous {
             self.counters.dropped += 1;
             return;
         };
-        // Before anything that costs more than reading it.
+        // This check comes before any work that costs more than reading the message.
         if self.waiting.len() >= WAITING_MAX {
             self.shared.unanswered += 1;
             return;
@@ -260,7 +265,8 @@ impl SharedRendezvous {
                     let body = self.counters.refuse(why);
                     return self.answers.push(now, from, call, body);
                 }
-                // Each that asks will read it.
+                // Each process that asks the store will read this publication: its signature need not be
+                // checked again.
                 self.verified.insert(fingerprint(&signed));
                 (Ask::Name(signed.publication.name.clone()), Asks::Publish { signed, tries: 0 })
             }
@@ -269,7 +275,7 @@ impl SharedRendezvous {
     }
 
     fn told(&mut self, now: Time, id: u64, told: Told) {
-        // One whose time is over is counted already.
+        // A message whose time is over has been counted already.
         let Some(Waiting { from, call, asks, until }) = self.waiting.remove(&id) else { return };
         let body = match (asks, told) {
             (Asks::LookUp(content), Told::Found { fields, nonsense }) => {
@@ -295,7 +301,7 @@ impl SharedRendezvous {
                 let asks = Asks::Publish { signed, tries: tries + 1 };
                 return self.ask(ask, Waiting { from, call, asks, until });
             }
-            // Nothing is said where nothing is known: who asked asks again.
+            // There is no answer where nothing is known: the member asks again.
             _ => {
                 self.shared.unanswered += 1;
                 return;
@@ -314,7 +320,8 @@ impl SharedRendezvous {
         rules::best(found)
     }
 
-    /// What follows for a publication from what is there: whether it is outdated, and what to keep of it.
+    /// Returns how a publication relates to the fields that are there: whether it is outdated, and the
+    /// request that keeps it, if it has to be kept.
     fn publish(
         &mut self,
         now: Time,
@@ -362,7 +369,7 @@ impl SharedRendezvous {
         Ok((is_outdated, Some(keep)))
     }
 
-    /// The record of a field, unless it is a thing of the past, or none.
+    /// Returns the record of a field; `None` if the record no longer guards or is not believed.
     fn believe(&mut self, now: Time, field: &Field) -> Option<Record> {
         let Some(record) = self.read(now, field) else {
             self.shared.unbelieved += 1;
@@ -371,13 +378,14 @@ impl SharedRendezvous {
         Some(record).filter(|record| record.guards_until > now)
     }
 
-    /// The record of a field; `None` if it is none, at least not there.
+    /// Reads the record of a field; `None` if the value is no record, or no record that belongs into this
+    /// field.
     fn read(&mut self, now: Time, field: &Field) -> Option<Record> {
         let record = Record::parse(&field.value).ok()?;
         let publication = &record.signed.publication;
         let key = rules::check_place(&self.domain, publication).ok()?;
         let is_there = publication.name == field.name && field_of(&self.domain, publication) == field.field;
-        // Longer nobody guards; and what is over need not be checked.
+        // No rule lets a record guard longer. A record that no longer guards need not be checked.
         if !is_there || record.guards_until > now + AHEAD_MAX + AHEAD_MAX + LEASE_MAX {
             return None;
         }
@@ -391,7 +399,7 @@ impl SharedRendezvous {
         Some(record)
     }
 
-    /// Gives up what the store takes too long over.
+    /// Gives up messages for which the store takes too long.
     fn expire(&mut self, now: Time) {
         while let Some((until, id)) = self.deadlines.front().copied() {
             let is_waiting = self.waiting.contains_key(&id);
@@ -428,8 +436,8 @@ impl Machine for SharedRendezvous {
     }
 }
 
-/// Where a name's table has what a host says: by the name of the node, for its number is another where the
-/// domain's file has changed.
+/// Returns the key of the field that holds a host's record in a name's table. It has the name of the node,
+/// because the node's number changes with the domain's file.
 fn field_of(domain: &Domain, publication: &Publication) -> Vec<u8> {
     format!("{}:{}", domain.graph.node(publication.node).name, publication.port).into_bytes()
 }
@@ -438,15 +446,15 @@ fn millis(time: Time) -> u64 {
     time.as_nanos() / 1_000_000
 }
 
-/// Of a publication and its signature; in one domain, whose keys do not change.
+/// Returns a hash of a publication and its signature. It is valid in one domain, whose keys do not change.
 fn fingerprint(signed: &SignedPublication) -> [u8; 32] {
     let mut bytes = Vec::new();
     signed.put(&mut bytes);
     *blake3::hash(&bytes).as_bytes()
 }
 
-/// Fingerprints of what need not be verified again: two generations, of which the elder goes when the younger
-/// is full.
+/// The fingerprints of publications that need not be verified again, in two generations. When the younger one
+/// is full, it replaces the older one.
 #[derive(Debug, Default)]
 struct Verified {
     young: BTreeSet<[u8; 32]>,

@@ -21,7 +21,7 @@ impl Bed {
         Self { rendezvous: Rendezvous::new(Arc::clone(&domain)), domain, calls: 0 }
     }
 
-    /// Asks from a node, and gives the answer; nothing but an answer may come.
+    /// Asks from a node and returns the answer. Nothing but an answer may come.
     fn ask(&mut self, now: Time, from: &str, body: Body) -> Body {
         self.calls += 1;
         let reach = Reach::new(&self.domain, node(&self.domain, from), self.domain.rendezvous);
@@ -134,7 +134,7 @@ fn an_earlier_longer_lease_does_not_outlive_a_withdrawal() {
     assert_eq!(bed.publish(NOW, "b", withdrawn), Body::Published);
     let later = NOW + Span::from_secs(600);
     assert_eq!(bed.publish(later, "b", long.clone()), refused(Rejection::Replayed));
-    // Nor does it outlive the end of the short one.
+    // The publication does not outlive the end of the short one either.
     let mut bed = Bed::new();
     assert_eq!(bed.publish(NOW, "b", long.clone()), Body::Published);
     assert_eq!(bed.publish(NOW, "b", short.clone()), Body::Published);
@@ -142,7 +142,7 @@ fn an_earlier_longer_lease_does_not_outlive_a_withdrawal() {
     assert_eq!(bed.publish(later, "b", long), refused(Rejection::Replayed));
     assert_eq!(bed.found(NOW + Span::from_secs(3_600), "films/x"), []);
     assert!(bed.rendezvous.is_empty());
-    // Two of one moment are not the same.
+    // Two publications of one moment are not the same.
     let other = Publication { port: short.port, version_ms: 9, ..short.clone() };
     assert_eq!(bed.publish(NOW, "b", short), Body::Published);
     assert_eq!(bed.publish(NOW, "b", other), refused(Rejection::Replayed));

@@ -1,5 +1,5 @@
-//! A receiver, a cache on each of its paths and a source behind it: delays, no sockets. What caches answer
-//! must not make what the source answers look lost or late; and what a cache has wrong must not get a source
+//! A receiver, a cache on each of its paths and a source behind it: delays, no sockets. Answers of caches
+//! must not make answers of the source look lost or late, and wrong bytes in a cache must not get a source
 //! banned.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use anabranch_mmtp::wire::{self, Cookie, Packet, Range, RangeKind};
 use anabranch_overlay::cache::{Answer, PacketCache, Policy};
 use anabranch_topology::graph::NodeId;
 
-/// What is sent and what is served.
+/// The content that is sent, and its hash tree.
 struct Content {
     bytes: Vec<u8>,
     tree: Outboard,
@@ -49,13 +49,13 @@ impl ContentStore for Shelf<'_> {
     }
 }
 
-/// Distorts what the cache, or the source, of a path sends.
+/// Distorts a packet that the cache, or the source, of a path sends.
 type Distort<'a> = &'a dyn Fn(PathId, &mut [u8]);
 
 /// One transfer.
 struct Setup<'a> {
     len: usize,
-    /// Paths, each with a source and a cache of its own.
+    /// The number of paths, each with a source and a cache of its own.
     paths: usize,
     /// Round-trip times to cache and source.
     near: Span,
@@ -64,12 +64,12 @@ struct Setup<'a> {
     hits: u64,
     /// How many of a thousand packets are lost before the receiver.
     losses: u64,
-    /// What the receiver's line carries: the time that a packet takes, and how many may wait. All else of the
-    /// round trip to the cache is delay.
+    /// The rate of the receiver's line: the time that a packet takes, and how many packets may wait. The rest
+    /// of the round trip to the cache is delay.
     line: Option<(Span, u64)>,
-    /// What becomes of a chunk before the cache learns it.
+    /// Distorts a chunk before the cache learns it.
     poison: Distort<'a>,
-    /// What becomes of a packet that the cache sends; the source.
+    /// `of_cache` distorts a packet that the cache sends, `of_source` one that the source sends.
     of_cache: Distort<'a>,
     of_source: Distort<'a>,
 }
@@ -91,15 +91,15 @@ impl Setup<'_> {
     }
 }
 
-/// What came of it.
+/// The result of a transfer.
 struct Outcome {
     events: Vec<Event>,
     counters: Vec<PathCounters>,
     took: Span,
     complete: bool,
-    /// Packets that found no room before the receiver's line.
+    /// The number of packets that found no room before the receiver's line.
     dropped: u64,
-    /// How many requests of each path forbade caches: all, since its cache is distrusted.
+    /// How many requests of each path forbade caches: all, once its cache is distrusted.
     forbade: Vec<u64>,
 }
 
@@ -117,12 +117,12 @@ impl Outcome {
     }
 }
 
-/// A number from 0 to 999 of these bytes: the same in every run.
+/// Returns a number from 0 to 999 that depends on these bytes alone, so that it is the same in every run.
 fn luck(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*blake3::hash(bytes).as_bytes().first_chunk().expect("of 32")) % 1_000
 }
 
-/// A cache that has seen `setup.hits` of the chunks go to somebody else.
+/// Returns a cache that has seen `setup.hits` of a thousand chunks go to another receiver.
 fn warm(setup: &Setup<'_>, path: PathId, content: &Content) -> PacketCache {
     let mut cache = PacketCache::new(Policy::Lru, 64 << 20, NodeId(100 + path as u32));
     let (other, id) = (WayBack([0xee; _]), content.tree.id());
@@ -130,7 +130,7 @@ fn warm(setup: &Setup<'_>, path: PathId, content: &Content) -> PacketCache {
     let range = Range { kind: RangeKind::Meta, first: 0, count: 1 };
     wire::emit_request(&mut request, 1, None, false, &id, &[range]);
     assert_eq!(cache.request(Time::ZERO, &other, &request), Answer::PassOn);
-    // That of a path whose size is known; what is asked for before is put together from these.
+    // The cut of a path whose size is known. Chunks that are asked for earlier are put together from these.
     let cut = ChunksPerBlock::new(12).expect("in range");
     for chunk in 0..id.chunks(cut) {
         if luck(&[&[path as u8], &chunk.to_be_bytes()[..]].concat()) < setup.hits {
@@ -149,7 +149,7 @@ fn warm(setup: &Setup<'_>, path: PathId, content: &Content) -> PacketCache {
     cache
 }
 
-/// Where a packet of a path arrives.
+/// The place where a packet of a path arrives.
 enum At {
     Cache,
     Source,
@@ -157,7 +157,7 @@ enum At {
     Receiver,
 }
 
-/// Packets under way, by when they arrive; at one time in the order in which they left.
+/// Packets under way, by the time when they arrive; at one time, in the order in which they left.
 #[derive(Default)]
 struct Wires {
     packets: BTreeMap<(Time, u64), (PathId, At, Vec<u8>)>,
@@ -294,7 +294,7 @@ fn run(setup: &Setup<'_>) -> Outcome {
     Outcome { events, counters, took: now.since(Time::ZERO), complete, dropped, forbade }
 }
 
-/// Takes from the answers of caches that they say so: then the receiver has one estimator for all.
+/// Hides that answers of caches come from caches: then the receiver has one estimator for all answers.
 fn hide(_: PathId, packet: &mut [u8]) {
     packet[2] &= !1;
     packet[13..15].fill(0);
@@ -317,8 +317,8 @@ fn hits_make_no_miss_look_lost() {
             "{near:?} {far:?}: lost {} late {} timeouts {} in {:?}, together {} {} {} in {:?}",
             a.lost, a.late, a.timeouts, apart.took, t.lost, t.late, t.timeouts, together.took
         );
-        // Until the size of the path is known a packet is made of two, each of which is there in 95 % of
-        // cases.
+        // Until the size of the path is known, a packet is put together from two, each of which is there in
+        // 95 % of cases.
         assert!(a.cached * 100 > a.packets * 90 && t.cached == 0, "{a:?}");
         assert_eq!((a.lost, a.late, a.timeouts), (0, 0, 0), "{near:?} {far:?}");
         assert!(t.late > 50, "what it takes for lost arrives: {t:?}");
@@ -337,8 +337,8 @@ fn what_is_lost_behind_a_cache_is_found() {
     }
 }
 
-/// The line holds some 520 packets, 431 of them in its queue. What it drops is found a round trip to the
-/// source later, which are several to the cache: the window must not go on doubling for so long.
+/// The line holds some 520 packets, 431 of them in its queue. Its drops are found a round trip to the source
+/// later, which is several round trips to the cache: the window must not double all that time.
 #[test]
 fn slow_start_ends_soon_after_the_cache_has_filled_the_line() {
     for far in [60, 300] {
@@ -378,7 +378,7 @@ fn a_poisoned_chunk_names_the_cache_and_bans_no_source() {
         let named = outcome.distrusted();
         assert!((1..=paths).contains(&named.len()), "{named:?}");
         assert!(named.iter().all(|(path, node)| *node == 100 + *path as u16), "{named:?}");
-        // The others' caches go on answering.
+        // The caches of other paths go on answering.
         for path in 0..paths {
             assert!(outcome.forbade[path] == 0 || named.contains(&(path, 100 + path as u16)));
         }
@@ -406,7 +406,7 @@ fn a_source_that_lies_behind_a_cache_is_found_out() {
             packet[30] ^= 1;
         }
     };
-    // Also one that calls itself a cache.
+    // One source also calls itself a cache.
     let disguised = |path: PathId, packet: &mut [u8]| {
         wrong(path, packet);
         if path == 0 && is_data(packet) {

@@ -45,7 +45,7 @@ fn each_class_has_its_paths_and_keeps_to_them() {
         subscribe_to(&mut network, "a", paths);
         network.run(Span::from_secs(1));
         let before = told(&network);
-        // It is told of the change before it asks again.
+        // The receiver learns of the change before it asks again.
         network.cut("r2", "r5");
         network.run(Span::from_secs(3));
         assert!(network.manager.as_ref().expect("it").counters().pushes > 0);
@@ -70,7 +70,7 @@ fn a_class_that_is_unknown_is_refused_by_name_and_by_number() {
     };
     let refused = Body::Refused { reason: refusal::UNKNOWN_CLASS };
     assert_eq!((ask_for(Some(number(3))), ask_for(Some(number(255)))), (refused.clone(), refused));
-    // What the message says besides is not more than the class has.
+    // A message that asks for more paths gets no more than the class has.
     let mut count = |class| match ask_for(class) {
         Body::Routes(routes) => routes.routes.len(),
         other => panic!("{other:?}"),
@@ -79,7 +79,8 @@ fn a_class_that_is_unknown_is_refused_by_name_and_by_number() {
     assert_eq!(network.manager.as_ref().expect("it").watchers(), 1, "none of who was refused");
 }
 
-/// Frames from `a` to `p1` as r1 sends them on, with these marks there and back, in one train.
+/// Returns the marks of frames from `a` to `p1` as r1 sends them on. The frames come with these marks, there
+/// and back, in one train.
 fn forwarded(network: &mut Network, marks: &[(u8, Option<u8>)]) -> Vec<Vec<(u8, Option<u8>)>> {
     let domain = network.domain.clone();
     let (a, r1) = (network.node("a"), network.node("r1"));
@@ -89,7 +90,7 @@ fn forwarded(network: &mut Network, marks: &[(u8, Option<u8>)]) -> Vec<Vec<(u8, 
     let frame = |(there, back): &(u8, Option<u8>)| {
         let header = frame::marked(frame::header(&way.there, 26_227), dscp(*there));
         let Some(back) = back else { return [&header.0[..], &[7; 60]].concat() };
-        // A receiver that is one of ours marks both alike.
+        // A receiver of this project marks both alike.
         let mut bytes = frame::request_header(&header, &frame::header(&way.back, 50_000)).to_vec();
         bytes[frame::HEADER_BYTES + 1] = back << 2;
         bytes.extend_from_slice(&[7; 60 - frame::HEADER_BYTES]);

@@ -1,4 +1,4 @@
-//! Members of a whole domain, and what happens when some of them are gone.
+//! Members of a whole domain, also when some of them are gone.
 
 use crate::simulated_domain::{
     NAME, Network, ask, drain, key, last_routes, publication, publish, sent_on, subscribe, visits,
@@ -57,7 +57,7 @@ fn who_has_died_is_left_out_within_two_seconds() {
     publish(&mut network, "p1", publication(1, 5), key());
     subscribe(&mut network, "a", Policy::Shortest);
     network.run(Span::from_secs(3));
-    // It was asked before anything was published.
+    // The receiver asked before anything was published.
     subscribe(&mut network, "a", Policy::Shortest);
     network.run(Span::from_secs(3));
     assert_eq!(last_routes(&network).routes.len(), 3);
@@ -76,7 +76,7 @@ fn who_has_died_is_left_out_within_two_seconds() {
     assert_eq!(last_routes(&network).routes.len(), 3, "it is back");
 }
 
-/// Hosts tell nobody of their lines: that a forwarder between two of them has died, its neighbours say.
+/// Hosts do not report their lines: the neighbours of a forwarder that has died report it.
 #[test]
 fn a_forwarder_that_has_died_is_left_out_between_hosts_too() {
     let key_line = key().public().to_string();
@@ -128,7 +128,7 @@ fn a_line_that_is_cut_is_left_out() {
     assert_eq!(down(&mut network, cut + 1), (5, 0, Vec::new()), "lines before are not asked for");
     let routes = last_routes(&network);
     assert!(routes.routes.len() == 2 && routes.routes.iter().all(|it| !visits(&network, it).contains("r3")));
-    // Both ends flap ten times: what is right at the end counts.
+    // Both ends flap ten times: the state at the end counts.
     for _ in 0..10 {
         network.cut.clear();
         network.run(Span::from_millis(900));
@@ -158,7 +158,7 @@ fn services_may_die_and_come_back() {
     subscribe(&mut network, "a", Policy::Shortest);
     network.run(Span::from_secs(1));
     assert_eq!(last_routes(&network).routes.len(), 3);
-    // A manager that starts anew knows nothing; the receiver asks again, forwarders report again.
+    // A manager that starts anew knows nothing; the receiver asks again, and forwarders report again.
     network.manager = Some(TopologyManager::new(network.domain.clone()));
     let r2 = network.node("r2");
     network.forwarders.remove(&r2);
@@ -180,7 +180,8 @@ fn the_newest_of_different_contents_counts() {
         (found.content.root, &found.hosts[..], found.outdated),
         ([2; 32], &[(network.node("p2"), 26_227)][..], 1)
     );
-    // Who offers the older one hears of it when it publishes again, and when it is the newest again.
+    // The publisher of the older content learns of it when it publishes again, and when its content is the
+    // newest again.
     network.run(Span::from_secs(25));
     let told = |network: &Network, host: &str| network.publishers[&network.node(host)].1.clone();
     let published = || Registered::Published(NAME.into());
@@ -192,7 +193,7 @@ fn the_newest_of_different_contents_counts() {
     assert_eq!(told(&network, "p1"), [published(), Registered::Outdated(NAME.into()), published()]);
 }
 
-/// How a service sees a node.
+/// Returns a node as a service sees it.
 fn peer(network: &Network, node: &str, service: Service) -> Peer {
     let reach = Reach::new(&network.domain, network.node(node), service);
     let message = Message { call: 0, body: Body::Published };
@@ -201,7 +202,7 @@ fn peer(network: &Network, node: &str, service: Service) -> Peer {
     Peer { address: ([10, 0, 0, 1], 7_700).into(), way_back: routed.way_back }
 }
 
-/// Lets a manager do all that it wants now; how many it tells of changes, and when it wants to be asked
+/// Lets a manager do all work that is due. Returns the calls that it pushes to, and when it wants to be asked
 /// again.
 fn turn(manager: &mut TopologyManager, now: Time) -> (Vec<u64>, Time) {
     let mut pushed = Vec::new();
@@ -217,7 +218,7 @@ fn turn(manager: &mut TopologyManager, now: Time) -> (Vec<u64>, Time) {
     }
 }
 
-/// A host's question for three paths to each of the targets, whose changes it wants to be told of.
+/// Returns a host's question for three paths to each of the targets, of whose changes it wants to learn.
 fn question(from: NodeId, targets: Vec<NodeId>, call: u64) -> Vec<u8> {
     let policy = Policy::LinkDisjoint;
     let request = PathsRequest { from, port: 40_000, targets, k: 3, policy, class: None, lease_s: 60 };
@@ -232,7 +233,7 @@ fn a_host_that_asks_without_end_delays_the_others_by_one_question() {
     let [a, p1, p2] = ["a", "p1", "p2"].map(|name| network.node(name));
     let (from_a, from_p1) = (peer(&network, "a", topology), peer(&network, "p1", topology));
     let mut now = network.now;
-    // The questions that are answered before a call's, in the order of their turns.
+    // Returns the questions that are answered before a call's, in the order of their turns.
     let mut before = |now: &mut Time, calls: std::ops::Range<u64>, own: u64| {
         for call in calls {
             manager.handle(*now, (from_a, &question(a, vec![p1, p2], call)));
@@ -255,7 +256,7 @@ fn a_host_that_asks_without_end_delays_the_others_by_one_question() {
     let (first, counters) = before(&mut now, 0..1_000, 5_000);
     assert!(first <= 1, "{first}");
     assert_eq!(counters.dropped, 1_000 - 8, "who gets no answer asks again");
-    // Its seven are still there; more of them come between the other's questions.
+    // Its seven questions are still there; more of them come between the other host's questions.
     for round in 1..20 {
         let (between, _) = before(&mut now, 1_000 * round..1_000 * round + 10, 5_000 + round);
         assert!(between <= 2, "{between}");
@@ -308,7 +309,7 @@ fn many_receivers_are_told_in_turns() {
         assert!(until > again + Span::from_secs(1), "{until:?}");
         now = again;
     }
-    // Their leases end.
+    // The leases end.
     turn(&mut manager, network.now + Span::from_secs(61));
     let mut later = network.now + Span::from_secs(61);
     for _ in 0..10 {
@@ -386,7 +387,7 @@ fn a_reply_cannot_be_led_to_somebody_else() {
     };
     assert_eq!(sent(&mut network, &there.back), 1, "its own way back");
     assert_eq!(sent(&mut network, &victim.there), 0, "that of another");
-    // Both: the reply would go to the one who asked, and to the victim.
+    // By this way back the reply would go to both: the host that asked, and the victim.
     let mut both = way(p1, a).links;
     both.extend(&victim.links);
     both.sort_unstable();
@@ -435,7 +436,7 @@ fn what_a_forwarder_drops() {
     let mut full = good.clone();
     full[6..38].fill(0xff);
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
-    // Its first hellos.
+    // The forwarder sends its first hellos.
     drain(forwarder, Time::ZERO, &[]);
     let mut dropped = |from, bytes: &[u8]| {
         let before = forwarder.counters().dropped.clone();
@@ -453,7 +454,8 @@ fn what_a_forwarder_drops() {
     let mut nowhere = good.clone();
     nowhere[6..38].fill(0);
     assert_eq!(dropped(from, &nowhere), Ok(DropReason::NoLink));
-    // From p1 to a, at r1: to a port of the host a at which the system listens.
+    // The frame goes from p1 to a, and is seen at r1: it is for a port of the host a at which the system
+    // listens.
     let back = [&frame::header(&way.back, 53).0[..], b"x"].concat();
     let r2 = network.domain.graph.outgoing(r1).iter().map(|link| network.domain.address_there(*link));
     let r2 = r2.filter(|(_, port)| port.is_some()).map(|(ip, _)| std::net::SocketAddr::new(ip, 7_700)).next();
@@ -474,7 +476,7 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     let from = std::net::SocketAddr::new(from, 50_000);
     let frame = |way: usize, n: u8| [&frame::header(&ways[way].there, 26_227).0[..], &[n; 10]].concat();
     let mut bytes = [frame(0, 0), frame(0, 1), frame(1, 2), frame(0, 3), frame(0, 4)].concat();
-    // The last one may be shorter.
+    // The last frame may be shorter.
     bytes.truncate(bytes.len() - 5);
     let before = bytes.clone();
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
@@ -482,7 +484,7 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     let sent = sent_on(forwarder, Time::ZERO, from, &mut bytes, 48);
     let trains: Vec<_> = sent.into_iter().map(|(_, train)| train).collect();
     assert_eq!(trains.iter().map(Vec::len).collect::<Vec<_>>(), [96, 48, 91]);
-    // One hop less is all that has changed.
+    // Only the hop limit has changed: it is one less.
     let expected = before.chunks(48).flat_map(|frame| [&frame[..5], &[frame[5] - 1], &frame[6..]].concat());
     assert_eq!(trains.concat(), expected.collect::<Vec<u8>>());
     let counters = forwarder.counters();
@@ -549,8 +551,8 @@ fn a_loop_ends_by_the_hop_limit() {
     assert_eq!(network.node("a"), a);
 }
 
-/// Twenty times what a line may carry, from its host and to it: what passes is the limit, and the rest is
-/// counted by the forwarder that the line belongs to.
+/// A host sends twenty times the limit of its line, and in a second run is sent as much. The limit passes,
+/// and the forwarder at the end of the line counts the rest.
 #[test]
 fn a_line_with_a_limit_carries_no_more() {
     let file = crate::simulated_domain::DOMAIN.replace("KEY", &key().public().to_string());
@@ -566,10 +568,10 @@ fn a_line_with_a_limit_carries_no_more() {
             (0..20).for_each(|_| network.send_over(way.links[0], 9_000, frame.clone()));
             network.run(Span::from_millis(1));
         }
-        // What is under way arrives, too.
+        // Frames that are under way arrive, too.
         network.run(Span::from_millis(100));
         let came = network.delivered.len() * frame.len();
-        // They come for two seconds, 1 or 11 ms after they were sent: that pause gives as much.
+        // Frames arrive for two seconds, 1 or 11 ms after they were sent: that pause allows as much.
         assert!((1_990_000..=2_011_000).contains(&came), "{came} bytes in two seconds");
         let dropped = network.forwarders[&counts].counters().dropped[&DropReason::RateLimit];
         assert_eq!(network.delivered.len() as u64 + dropped, 40_000);

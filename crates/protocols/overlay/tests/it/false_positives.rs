@@ -1,5 +1,5 @@
-//! Frames in a domain too large for exact forwarding identifiers: links that match by accident never make one
-//! frame two, and never lead it beside its way.
+//! Frames in a domain that is too large for exact forwarding identifiers: links that match by accident never
+//! make two frames of one, and never lead a frame off its way.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use anabranch_overlay::frame;
 use anabranch_topology::fid::{FILTER_BITS, Header, Kind, TAG_BITS};
 use anabranch_topology::graph::{LinkId, NodeId};
 
-/// Forwarders in a row and in a column.
+/// The number of forwarders in a row and in a column.
 const SIDE: usize = 8;
-/// Ways of each length.
+/// The number of ways of each length.
 const WAYS: usize = 400;
 const PORT: u16 = 50_000;
 
-/// A grid of forwarders, each with a host: 178 lines, 356 links.
+/// Returns the file of a grid of forwarders, each with a host: 178 lines, 356 links.
 fn grid() -> String {
     let forwarders: Vec<String> = (0..SIDE * SIDE).map(|n| format!("r{n}")).collect();
     let mut text = format!("name = \"grid\"\nforwarders = {forwarders:?}\n");
@@ -42,7 +42,7 @@ fn link(domain: &Domain, from: NodeId, to: NodeId) -> LinkId {
     *links.find(|link| domain.graph.link(**link).to == to).expect("a line")
 }
 
-/// The links of a way of this many from a host to a host, which visits no node twice.
+/// Returns a random way of `links` links from a host to a host, which visits no node twice.
 fn way(network: &Network, rng: &mut SplitMix64, links: usize) -> Vec<LinkId> {
     let graph = &network.domain.graph;
     loop {
@@ -68,8 +68,8 @@ fn way(network: &Network, rng: &mut SplitMix64, links: usize) -> Vec<LinkId> {
     }
 }
 
-/// The links that begin at the forwarders of a way and match by accident, as the formula says: those of the
-/// way and the way back do not count.
+/// Returns how many links that begin at the forwarders of a way match by accident, as the formula says. Those
+/// of the way and of the way back do not count.
 fn expected(domain: &Domain, links: &[LinkId], header: &Header) -> f64 {
     let ones = f64::from(header.fid.bits().ones());
     let chance: f64 = (0..TAG_BITS).map(|i| (ones - i as f64).max(0.0) / (FILTER_BITS - i) as f64).product();
@@ -87,7 +87,7 @@ fn frames_keep_to_their_way_whatever_matches_by_accident() {
         let (mut strays, mut lost, mut own_ingress, mut formula, mut ways) = (0, 0, 0, 0.0, 0);
         while ways < WAYS {
             let links = way(&network, &mut rng, length);
-            // The longest ones do not always fit.
+            // The longest ways do not always fit.
             let Ok(way) = domain.way(&links) else { continue };
             assert_eq!(way.there.fid.kind(), Kind::Lipsin);
             ways += 1;
@@ -97,20 +97,20 @@ fn frames_keep_to_their_way_whatever_matches_by_accident() {
             let there = frame::header(&way.there, PORT);
             network.send_over(links[0], PORT, [&there.0[..], b"data"].concat());
             let crossed = network.drain();
-            // It ends where another link matches too, and is on its way until then.
+            // The frame ends where another link matches too, and keeps to its way until then.
             assert!(links.starts_with(&crossed[..crossed.len().min(length)]), "{crossed:?} of {links:?}");
             strays += crossed.len().saturating_sub(length);
             lost += usize::from(crossed.len() < length);
             let reaches = |from, header, to| domain.origin(from, header) == Some(to);
             assert_eq!(network.delivered.len() == 1, reaches(from, &way.there, to));
-            // A request gets there if its way back is good too, by the same rule.
+            // A request arrives if its way back is good too, by the same rule.
             network.delivered.clear();
             let header = frame::request_header(&there, &frame::header(&way.back, PORT));
             network.send_over(links[0], PORT, [&header[..], b"request"].concat());
             network.drain();
             let is_good = reaches(from, &way.there, to) && reaches(to, &way.back, from);
             assert_eq!(network.delivered.len() == 1, is_good, "{length} links");
-            // Of the good ones, those whose way back matches the line that the answer comes by.
+            // Counts good ways whose way back matches the line by which the answer comes.
             let mut out = Vec::new();
             let at = |link: &LinkId| domain.forwarder(domain.graph.link(*link).from);
             let several = links[1..].iter().any(|link| {
@@ -137,7 +137,7 @@ fn a_loop_in_a_large_domain_ends_by_the_hop_limit() {
     let names = ["h0", "r0", "r1", "r9", "r8", "r0"].map(|name| network.node(name));
     let links: Vec<LinkId> = names.windows(2).map(|pair| link(&network.domain, pair[0], pair[1])).collect();
     let mut header = network.domain.way(&links).expect("it fits").there;
-    // The most that a forwarder takes: all the forwarders, the host's line, and what is to spare.
+    // The highest hop limit that a forwarder accepts: all forwarders, the host's line, and some to spare.
     header.hop_limit = (SIDE * SIDE) as u8 + 3;
     network.send_over(links[0], PORT, [&frame::header(&header, PORT).0[..], b"round"].concat());
     let crossed = network.drain();

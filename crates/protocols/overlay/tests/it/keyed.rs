@@ -1,5 +1,5 @@
-//! A domain with keyed forwarding identifiers: what its members do goes on as with open ones, and nobody but
-//! its services can make identifiers that lead anywhere else than to these.
+//! A domain with keyed forwarding identifiers: its members work as with open ones, and only its services can
+//! make identifiers that lead anywhere but to the services.
 
 use crate::simulated_domain::{
     DOMAIN, DOMAIN_KEY, Network, SINCE_1970, key, last_routes, publication, publish, subscribe, visits,
@@ -15,13 +15,13 @@ use anabranch_topology::fid::{FID_BYTES, FILTER_BITS, Header, Kind};
 use anabranch_topology::graph::LinkId;
 use anabranch_topology::plan::Policy;
 
-/// Of the domain below.
+/// The epoch of the domain below.
 const EPOCH: Span = Span::from_secs(60);
-/// Where publishers listen for what receivers want, and receivers for that.
+/// The port at which publishers listen for requests, and the port of receivers for the answers.
 const PORT: u16 = 26_227;
 const OWN_PORT: u16 = 40_001;
 
-/// The diamond, with a publisher and a receiver that knows its paths.
+/// Returns the diamond with a publisher, and a receiver that knows its paths.
 fn network() -> Network {
     let file = DOMAIN.replace("KEY", &key().public().to_string());
     let mut network = Network::of(&format!("identifiers = \"keyed\"\nepoch_s = 60\n{file}"));
@@ -32,7 +32,7 @@ fn network() -> Network {
     network
 }
 
-/// Sends this over a way from the host `a`, and says where it came out.
+/// Sends a request with this header from the host `a`. Returns where it came out, and its bytes there.
 fn send(network: &mut Network, first: LinkId, header: &[u8]) -> Vec<(String, Vec<u8>)> {
     network.delivered.clear();
     network.send_over(first, OWN_PORT, [header, b"request"].concat());
@@ -79,7 +79,7 @@ fn requests_and_answers_go_their_ways() {
     assert_eq!(all, [0; DropReason::ALL.len()], "nothing was dropped");
 }
 
-/// A random identifier of so many bits for frames with this hop limit; all else is as in `like`.
+/// Returns a header with a random identifier of `bits` bits and this hop limit; all else is as in `like`.
 fn random(random: &mut SplitMix64, bits: u32, hop_limit: u8, like: &Header) -> Header {
     let mut fid = [0; FID_BYTES];
     let mut ones = 0;
@@ -92,15 +92,15 @@ fn random(random: &mut SplitMix64, bits: u32, hop_limit: u8, like: &Header) -> H
     Header::parse(&[&[Kind::Keyed as u8, hop_limit], &fid[..]].concat()).expect("a header").0
 }
 
-/// A host that makes identifiers up reaches nobody: with more bits than the hop limit is for they go nowhere,
-/// with as many the chance for one tag is 1.9 in 100,000 here.
+/// A host that makes identifiers up reaches no other host. With more bits than the hop limit allows, they go
+/// nowhere; with as many, the chance for one tag is 1.9 in 100,000 here.
 #[test]
 fn made_up_identifiers_lead_nowhere() {
     let mut network = network();
     let route = last_routes(&network).routes[0].clone();
     let line = first(&network, &route);
     let mut seed = SplitMix64(7);
-    // Rounds are short, so that all of them are over before the epoch is.
+    // Rounds are short, so that all of them end before the epoch does.
     let arrives = |network: &mut Network, header: &[u8]| {
         network.delivered.clear();
         network.send_over(line, OWN_PORT, [header, b"request"].concat());
@@ -114,7 +114,7 @@ fn made_up_identifiers_lead_nowhere() {
         for _ in 0..250 {
             let header = random(&mut seed, bits, hop_limit, &route.there);
             assert!(!arrives(&mut network, &frame::header(&header, PORT).0), "{why}");
-            // Nor is it a way back.
+            // The identifier is no way back either.
             let back =
                 frame::request_header(&frame::header(&route.there, PORT), &frame::header(&header, OWN_PORT));
             assert!(!arrives(&mut network, &back), "{why}");
@@ -128,8 +128,8 @@ fn made_up_identifiers_lead_nowhere() {
     assert_eq!(passed.count(), 0);
 }
 
-/// Who knows the file can make open identifiers: they lead to the services, as every host needs, and nowhere
-/// else.
+/// A host that knows the file can make open identifiers. They lead to the services, as every host needs, and
+/// nowhere else.
 #[test]
 fn open_identifiers_lead_to_services_only() {
     let mut network = network();
@@ -149,7 +149,7 @@ fn open_identifiers_lead_to_services_only() {
         assert_eq!(send(&mut network, way.links[0], &frame::header(&way.there, PORT).0), []);
         assert_eq!(dropped(&network, DropReason::Unkeyed), before + 1);
     }
-    // A request whose answer would go by an open way back, or by none of its own.
+    // The answer to this request would go by an open way back.
     let route = last_routes(&network).routes[0].clone();
     let header =
         frame::request_header(&frame::header(&route.there, PORT), &frame::header(&hosts[0].back, OWN_PORT));
@@ -164,7 +164,8 @@ fn identifiers_of_another_epoch_are_dropped_and_counted() {
     let old = last_routes(&network).routes[0].clone();
     let first = first(&network, &old);
     let at_p1 = |came: Vec<(String, Vec<u8>)>| came.len() == 1 && came[0].0 == "p1";
-    // One epoch later they are still good; the receiver has had new ones of the same ways by then, unasked.
+    // One epoch later the old identifiers are still valid. By then the receiver has new ones of the same
+    // ways, unasked.
     network.run(EPOCH);
     assert!(at_p1(send(&mut network, first, &request(&old))));
     let new = last_routes(&network).routes[0].clone();
@@ -176,11 +177,11 @@ fn identifiers_of_another_epoch_are_dropped_and_counted() {
     assert_eq!(dropped(&network, DropReason::Epoch), 1);
     let new = last_routes(&network).routes[0].clone();
     assert!(at_p1(send(&mut network, first, &request(&new))));
-    // The way there is new, the way back is old.
+    // The header there is new, the way back is old.
     let mixed = frame::request_header(&frame::header(&new.there, PORT), &frame::header(&old.back, OWN_PORT));
     assert_eq!(send(&mut network, first, &mixed), []);
     assert_eq!(dropped(&network, DropReason::Epoch), 2);
-    // Whoever has seen one of today cannot use it in 32 epochs, when its number is the same again.
+    // An identifier of today cannot be used in 32 epochs, when the number of its epoch is the same again.
     network.run(Span::from_nanos(29 * EPOCH.as_nanos()));
     assert_eq!(send(&mut network, first, &request(&old)), []);
     network.run(EPOCH);
@@ -188,7 +189,7 @@ fn identifiers_of_another_epoch_are_dropped_and_counted() {
     assert_eq!(send(&mut network, first, &request(&old)), []);
 }
 
-/// The topology manager is gone: receivers go on for an epoch at least.
+/// Without a topology manager, receivers go on for an epoch at least.
 #[test]
 fn without_a_topology_manager_paths_last_for_an_epoch() {
     let mut network = network();
@@ -205,7 +206,7 @@ fn without_a_topology_manager_paths_last_for_an_epoch() {
     assert_eq!(silent, 1);
 }
 
-/// Another host has seen the identifiers of `a`, and puts them together with its own.
+/// Another host has seen the identifiers of `a`, and combines them with its own.
 #[test]
 fn identifiers_of_others_lead_nowhere() {
     let mut network = network();
@@ -235,7 +236,7 @@ fn identifiers_of_others_lead_nowhere() {
     }
 }
 
-/// Also one whose state others share.
+/// A rendezvous answers with keyed identifiers, also one that shares its state with others.
 #[test]
 fn a_rendezvous_answers_with_keyed_identifiers() {
     let network = network();
@@ -250,7 +251,7 @@ fn a_rendezvous_answers_with_keyed_identifiers() {
     let Output::Send(answer) = machine.poll(now) else { panic!("an answer") };
     let (back, port) = answer.to.way_back.as_ref().and_then(frame::fields).expect("a way back");
     assert_eq!((back.fid.kind(), port), (Kind::Keyed, OWN_PORT));
-    // Whose way back leads nowhere gets none.
+    // A way back that leads nowhere gets no answer.
     let lost = Peer { way_back: Some(frame::header(&to_rendezvous[0].way.there, OWN_PORT)), ..from };
     machine.handle(now, Input::Message(lost, &asked.to_bytes()));
     assert!(matches!(machine.poll(now), Output::Wait(_)));

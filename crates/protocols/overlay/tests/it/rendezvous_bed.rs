@@ -1,4 +1,4 @@
-//! A domain with two hosts, and steps of what happens at its rendezvous.
+//! A domain with two hosts, and random steps that happen at its rendezvous.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ pub(crate) struct Bed {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A host publishes this content under this name for so many seconds, issued so long ago; 0: withdraws.
+    /// A host publishes this content under this name, for this many seconds, issued this long ago; 0 seconds
+    /// withdraw.
     Publish {
         host: usize,
         name: u8,
@@ -35,7 +36,7 @@ pub(crate) enum Step {
         lease_s: u32,
         ago_ms: u64,
     },
-    /// One of those sent so far is sent once more.
+    /// A publication that was sent before is sent once more.
     Again(prop::sample::Index),
     Pass(u64),
     Look {
@@ -67,7 +68,7 @@ fn content(number: u8) -> ContentId {
     ContentId { root: [number; 32], length: 20_000 }
 }
 
-/// One of a host, issued at the start, for a minute.
+/// Returns a publication of a host, issued at the start, for a minute.
 pub(crate) fn publication(bed: &Bed, name: &str, host: usize) -> Publication {
     Publication {
         name: name.parse().expect("a name"),
@@ -95,7 +96,7 @@ impl Bed {
         Self { domain, reaches }
     }
 
-    /// A message of a host, as the rendezvous gets it.
+    /// Returns a message of a host, as the rendezvous receives it.
     pub(crate) fn message(&self, host: usize, now: Time, call: u64, body: Body) -> (Peer, Vec<u8>) {
         let call = Call::new(&Message { call, body }, 5_000, now).poll(now, &self.reaches[host]);
         let call = call.expect("it is sent");
@@ -104,7 +105,7 @@ impl Bed {
         (peer, routed.payload.to_vec())
     }
 
-    /// What a host says in a step, if anything: a restart is for the caller.
+    /// Returns the message that a host sends in a step, if it sends one: a restart is left to the caller.
     pub(crate) fn apply(
         &self,
         step: Step,

@@ -1,5 +1,5 @@
-//! A rendezvous that is ended and started again, from what it reported as changes, answers as one that was
-//! not.
+//! A rendezvous that is ended and started again, from the changes that it reported, answers as one that was
+//! never ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use anabranch_overlay::domain::Domain;
 use anabranch_overlay::rendezvous::{Change, Record, Rendezvous};
 use proptest::prelude::*;
 
-/// A rendezvous, and what its world has written down.
+/// A rendezvous, and the records that its world has written down.
 struct World {
     machine: Rendezvous,
     written: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -21,7 +21,7 @@ impl World {
         Self { machine: Rendezvous::new(Arc::clone(domain)), written: BTreeMap::new() }
     }
 
-    /// Writes what has changed, gives what is answered, and until when it waits.
+    /// Writes the changes down. Returns the answers, and until when the machine waits.
     fn drain(&mut self, now: Time) -> (Vec<Vec<u8>>, Time) {
         let mut answers: Vec<Vec<u8>> = Vec::new();
         loop {
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// What was not polled is lost; what was written comes back.
+    /// Restarts the rendezvous: changes that were not polled are lost; records that were written come back.
     fn restart(&mut self, domain: &Arc<Domain>, now: Time) {
         self.machine = Rendezvous::new(Arc::clone(domain));
         let machine = &mut self.machine;

@@ -1,5 +1,5 @@
 //! Several rendezvous that share a store answer as one that has everything in memory, whichever of them is
-//! asked; and of publications that they take at one moment the later one counts.
+//! asked. Of publications that they take at one moment, the later one counts.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,16 @@ use anabranch_overlay::rendezvous::shared::{
 use anabranch_overlay::rendezvous::{Record, Rendezvous};
 use proptest::prelude::*;
 
-/// The fields of a content, and until when.
+/// The fields of a content, and until when they are listed.
 type Listed = BTreeMap<(Name, Vec<u8>), u64>;
 
-/// What a store does, as a table. Lives are not kept: whoever reads must see for himself what is over.
+/// A store, as a table. It does not remove fields that have ended: a reader must see by itself that they are
+/// over.
 #[derive(Default)]
 struct Store {
     names: BTreeMap<Name, BTreeMap<Vec<u8>, Vec<u8>>>,
     contents: BTreeMap<[u8; 32], Listed>,
-    /// Fields of a name that there were at most.
+    /// The most fields that a name has had.
     fields_max: usize,
 }
 
@@ -80,7 +81,7 @@ impl Store {
     }
 }
 
-/// A rendezvous, and what it has asked the store for.
+/// A rendezvous, and its queries to the store.
 struct One {
     machine: SharedRendezvous,
     queries: Vec<Query>,
@@ -167,7 +168,8 @@ proptest! {
         prop_assert_eq!(counters, none, "nothing is unanswered, unbelieved or tried twice");
     }
 
-    /// The store answers in any order; in the end the latest of each host counts, whoever took it.
+    /// The store answers in any order. In the end the latest publication of each host counts, whichever
+    /// rendezvous took it.
     #[test]
     fn the_later_one_counts_in_whatever_order(
         ages in prop::collection::vec((0..2_usize, 0..6_u64, any::<bool>()), 1..12),
@@ -179,7 +181,7 @@ proptest! {
         let mut latest = 0;
         for (number, (which, age, withdraws)) in ages.iter().enumerate() {
             let lease_s = if *withdraws { 0 } else { 60 };
-            // Each has a moment of its own.
+            // Each publication has a moment of its own.
             let issued_ms = START.as_nanos() / 1_000_000 + age * 100 + number as u64;
             latest = latest.max(issued_ms);
             let it = Publication { issued_ms, lease_s, ..publication(&bed, "films/1", 0) };
@@ -201,7 +203,8 @@ proptest! {
         let answered: usize = all.iter().map(|one| one.answers.len()).sum();
         let unanswered: u64 = all.iter().map(|one| one.machine.shared_counters().unanswered).sum();
         prop_assert_eq!(answered as u64 + unanswered, ages.len() as u64);
-        // One withdrawal alone leaves nothing; what nobody could keep in eight tries is asked again.
+        // A withdrawal alone leaves nothing. A publication that could not be kept in eight tries is sent
+        // again.
         if let Some(kept) = kept.next() {
             prop_assert!(kept <= latest);
             let taken = all.iter().flat_map(|one| &one.answers);
@@ -232,7 +235,7 @@ fn known(body: Option<Body>) -> u16 {
     }
 }
 
-/// One publication in a store, and its only field.
+/// Returns a rendezvous and a store with one publication, its only field.
 fn filled(bed: &Bed) -> (One, Store) {
     let (mut one, mut store) = (One::new(bed), Store::default());
     let body = Body::Publish(signed(bed, "films/1", 0));
@@ -258,7 +261,7 @@ fn what_others_have_written_is_not_believed() {
     long[0] = 0xff;
     let strange = ScopeKey::new([8; 32]).expect("a key").sign("small", publication(&bed, "films/1", 0));
     let strange = [&value[..8], &{
-        // As in a message, behind its head of twelve bytes.
+        // The bytes of a publication in a message follow its head of twelve bytes.
         Message { call: 0, body: Body::Publish(strange) }.to_bytes()[12..].to_vec()
     }]
     .concat();
@@ -276,7 +279,7 @@ fn what_others_have_written_is_not_believed() {
         let mut fresh = One::new(&bed);
         assert_eq!(known(fresh.body(START, &mut store, &bed, 0, look("films/1"))), 0, "{what}");
         assert_eq!(fresh.machine.shared_counters().unbelieved, 1, "{what}");
-        // Nor is it in the way: who has a right to be there replaces it.
+        // The field is not in the way either: the host that owns it replaces it.
         let body = Body::Publish(signed(&bed, "films/1", 0));
         assert_eq!(fresh.body(START, &mut store, &bed, 0, body), Some(Body::Published), "{what}");
         assert_eq!(known(fresh.body(START, &mut store, &bed, 0, look("films/1"))), 1, "{what}");
@@ -314,7 +317,7 @@ fn a_name_has_256_hosts_at_most_however_many_come_at_once() {
         let (peer, bytes) = bed.message(0, START, u64::from(port), Body::Publish(key().sign("small", it)));
         all[usize::from(port % 2)].handle(START, Input::Message(peer, &bytes));
     }
-    // All read before anybody writes.
+    // All read before any of them writes.
     while all.iter().any(|one| !one.queries.is_empty()) {
         for one in &mut all {
             for Query { id, ask } in std::mem::take(&mut one.queries) {
@@ -329,7 +332,7 @@ fn a_name_has_256_hosts_at_most_however_many_come_at_once() {
     assert_eq!(bodies.iter().filter(|body| **body == Body::Published).count(), 256);
     let full = Body::Refused { reason: refusal::of(Rejection::Full) };
     assert_eq!(bodies.iter().filter(|body| **body == full).count(), 44);
-    // What is over makes room.
+    // Records that are over make room.
     let later = START + Span::from_secs(120);
     let it = Publication { issued_ms: later.as_nanos() / 1_000_000, ..publication(&bed, "films/1", 0) };
     let body = Body::Publish(key().sign("small", it));
@@ -349,7 +352,7 @@ fn a_store_that_is_gone_means_silence_and_never_unknown() {
         assert!(one.answers.is_empty() && one.queries.is_empty());
     }
     assert_eq!(one.machine.shared_counters().unanswered, 4);
-    // One that says nothing at all is not waited for.
+    // A store that does not answer at all is not waited for.
     let (peer, bytes) = bed.message(0, START, 1, look("films/1"));
     one.handle(START, Input::Message(peer, &bytes));
     let Query { id, ask } = one.queries.pop().expect("a query");
@@ -359,7 +362,7 @@ fn a_store_that_is_gone_means_silence_and_never_unknown() {
     one.handle(late, Input::Told(id, told));
     assert_eq!((one.answers.len(), one.machine.waiting()), (0, 0));
     assert_eq!(one.machine.shared_counters().unanswered, 5);
-    // No room is an answer.
+    // A store without room is an answer.
     let (peer, bytes) = bed.message(1, START, 1, Body::Publish(signed(&bed, "films/1", 1)));
     one.handle(late, Input::Message(peer, &bytes));
     let Query { id, ask } = one.queries.pop().expect("a query");

@@ -21,7 +21,7 @@ use anabranch_topology::graph::{LinkId, NodeId};
 use anabranch_topology::keyed::DomainKey;
 use anabranch_topology::plan::Policy;
 
-/// How long after 1970 it begins.
+/// The time since 1970 at which the simulation begins.
 pub(crate) const SINCE_1970: Span = Span::from_secs(1_800_000_000);
 
 /// Four forwarders between `a` and the publishers p1 and p2: three ways that share no link.
@@ -76,10 +76,10 @@ pub(crate) fn key() -> ScopeKey {
     ScopeKey::new([7; 32]).expect("a key")
 }
 
-/// Where publishers and receivers are told answers.
+/// The port at which publishers and receivers get answers.
 pub(crate) const MEMBER_PORT: u16 = 40_000;
 
-/// Of domains with keyed identifiers.
+/// The key of domains with keyed identifiers.
 pub(crate) const DOMAIN_KEY: DomainKey = DomainKey::new([9; 32]);
 
 pub(crate) fn rendezvous(domain: &Arc<Domain>) -> Rendezvous {
@@ -101,19 +101,19 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// See the [module](self).
+/// A simulated domain; see the [module](self).
 pub(crate) struct Network {
     pub(crate) domain: Arc<Domain>,
     pub(crate) now: Time,
     pub(crate) forwarders: BTreeMap<NodeId, Forwarder>,
     pub(crate) rendezvous: Option<Rendezvous>,
     pub(crate) manager: Option<TopologyManager>,
-    /// By node: receivers with what they have reported, and publishers.
+    /// Receivers by their nodes, with the events that they have reported; then publishers likewise.
     pub(crate) receivers: BTreeMap<NodeId, (Subscription, Vec<(Time, Event)>)>,
     pub(crate) publishers: BTreeMap<NodeId, (Registration, Vec<Registered>)>,
-    /// What came to ports of hosts at which nobody of these is.
+    /// Payloads for ports of hosts at which there is no member.
     pub(crate) delivered: Vec<(NodeId, u16, Vec<u8>)>,
-    /// Lines that drop everything.
+    /// Links whose lines drop everything.
     pub(crate) cut: BTreeSet<LinkId>,
     packets: BTreeMap<(Time, u64), Packet>,
     sent: u64,
@@ -177,7 +177,7 @@ impl Network {
         self.cut.extend([link, self.domain.reverse(link)]);
     }
 
-    /// Sends a frame over a way, from the host where that begins.
+    /// Sends a frame over a way, from the host where the way begins.
     pub(crate) fn send(&mut self, sent: Sent, port: u16) {
         let first = sent.way.links[0];
         self.send_over(first, port, sent.frame);
@@ -199,7 +199,7 @@ impl Network {
         }
     }
 
-    /// Forgets the hellos that forwarders want sent now: none follow for a while.
+    /// Forgets the hellos that forwarders want to send now: none follow for a while.
     pub(crate) fn skip_hellos(&mut self) {
         for forwarder in self.forwarders.values_mut() {
             drain(forwarder, self.now, &[]);
@@ -237,7 +237,7 @@ impl Network {
         }
     }
 
-    /// Lets all machines do what they want now; returns when the first wants to be asked again.
+    /// Lets all machines do what is due now. Returns when the first of them wants to be asked again.
     fn poll(&mut self) -> Time {
         let (now, mut due, mut out) = (self.now, Time::NEVER, Vec::new());
         let port = self.domain.forwarder_port;
@@ -250,7 +250,7 @@ impl Network {
         let mut answer = |port: u16, to: Peer, ip: IpAddr, message: &[u8]| {
             out.push((SocketAddr::new(ip, port), to.address, [to.prefix(), message].concat()));
         };
-        // The address of a service towards a forwarder.
+        // Returns the address of a service towards a forwarder.
         let ip = |to: &Peer| {
             let there = |link: &LinkId| self.domain.address_there(*link).0 == to.address.ip();
             self.domain.address_here(self.domain.graph.link_ids().find(there).expect("a line"))
@@ -316,7 +316,7 @@ impl Network {
         due
     }
 
-    /// Lets so much time pass.
+    /// Lets this time pass.
     pub(crate) fn run(&mut self, span: Span) {
         let end = self.now + span;
         loop {
@@ -335,7 +335,8 @@ impl Network {
         }
     }
 
-    /// Lets what is under way arrive while nobody says anything of its own; the links that frames cross.
+    /// Lets frames under way arrive while no machine sends any of its own. Returns the links that frames
+    /// cross.
     pub(crate) fn drain(&mut self) -> Vec<LinkId> {
         let mut crossed = Vec::new();
         while let Some(((at, _), packet)) = self.packets.pop_first() {
@@ -346,7 +347,7 @@ impl Network {
         crossed
     }
 
-    /// What a receiver has reported.
+    /// Returns the events that a receiver has reported.
     pub(crate) fn events(&self, name: &str) -> Vec<&Event> {
         self.receivers[&self.node(name)].1.iter().map(|(_, event)| event).collect()
     }
@@ -394,14 +395,14 @@ pub(crate) fn last_routes(network: &Network) -> Routes {
     routes.expect("routes have come")
 }
 
-/// Names of the nodes that a route visits.
+/// Returns the names of the nodes that a route visits.
 pub(crate) fn visits(network: &Network, route: &Route) -> String {
     let links = network.domain.links_at(network.node("a"), &route.places).expect("a way");
     let nodes = network.domain.graph.visits(&links);
     nodes.iter().map(|node| &*network.domain.graph.node(*node).name).collect::<Vec<_>>().join(" ")
 }
 
-/// Sends a message from a host as if it were another.
+/// Sends a message from a host as if it were another member. Returns the answer.
 pub(crate) fn ask(network: &mut Network, from: &str, service: ServiceKind, body: Body) -> Body {
     let service = match service {
         ServiceKind::Rendezvous => network.domain.rendezvous,
@@ -417,7 +418,8 @@ pub(crate) fn ask(network: &mut Network, from: &str, service: ServiceKind, body:
     Message::parse(routed.payload).expect("a message").body
 }
 
-/// All that a forwarder wants sent now, and when it is to be asked again; `bytes` came last.
+/// Returns all frames that a forwarder wants to send now, and when it is to be asked again; `bytes` came
+/// last.
 pub(crate) fn drain(forwarder: &mut Forwarder, now: Time, bytes: &[u8]) -> (Vec<(Hop, Vec<u8>)>, Time) {
     let mut sent = Vec::new();
     loop {
@@ -430,7 +432,7 @@ pub(crate) fn drain(forwarder: &mut Forwarder, now: Time, bytes: &[u8]) -> (Vec<
     }
 }
 
-/// What a forwarder sends after these frames have come.
+/// Returns the frames that a forwarder sends after these frames have come.
 pub(crate) fn sent_on(
     forwarder: &mut Forwarder,
     now: Time,

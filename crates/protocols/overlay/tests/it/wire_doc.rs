@@ -1,4 +1,4 @@
-//! The examples of docs/wire-overlay.md are what the code reads and writes.
+//! Compares the examples of docs/wire-overlay.md with the bytes that the code reads and writes.
 
 use anabranch_algo::Span;
 use anabranch_overlay::frame::{self, Frame};
@@ -9,7 +9,8 @@ use anabranch_topology::graph::{LinkId, NodeId};
 const DOC: &str = include_str!("../../../../../docs/wire-overlay.md");
 const CALL: u64 = 0x0102_0304_0506_0708;
 
-/// Hexadecimal digits of the first code block after `marker`; what follows a `;` is remark.
+/// Returns the bytes of the hexadecimal digits in the first code block after `marker`. A remark follows a
+/// `;`.
 fn hex(marker: &str) -> Vec<u8> {
     let (_, rest) = DOC.split_once(marker).unwrap_or_else(|| panic!("no {marker:?} in the document"));
     let (_, rest) = rest.split_once("```text\n").expect("a block");
@@ -21,7 +22,7 @@ fn hex(marker: &str) -> Vec<u8> {
     pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// The header of a frame over these links, in a domain with exact identifiers.
+/// Returns the header of a frame over these links, in a domain with exact identifiers.
 fn header(links: &[usize]) -> Header {
     let mut bytes = [0; 34];
     bytes[1] = 5;

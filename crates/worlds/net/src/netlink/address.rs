@@ -10,7 +10,7 @@ use super::{Error, Netlink, Result};
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
-/// `struct ifaddrmsg`.
+/// The size of `struct ifaddrmsg`, in bytes.
 const FIXED: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -32,22 +32,24 @@ pub struct Address {
     pub ip: IpAddr,
     /// The length of the prefix that is on the link, in bits.
     pub prefix: u8,
-    /// The other end of a point-to-point link, where it has an address of its own.
+    /// The address of the other end of a point-to-point link, if that differs from `ip`.
     pub peer: Option<IpAddr>,
-    /// Whether it is good beyond the link (`RT_SCOPE_UNIVERSE`).
+    /// Whether the address is valid beyond the link (`RT_SCOPE_UNIVERSE`).
     pub global: bool,
-    /// `ifa_flags`, `IFA_F_*`.
+    /// The flags (`ifa_flags`, `IFA_F_*`).
     pub flags: u32,
 }
 
 impl Address {
-    /// Whether new connections may use it: neither deprecated, nor still being checked, nor a duplicate.
+    /// Whether new connections may use the address: it is neither deprecated nor a duplicate nor still being
+    /// checked.
     #[must_use]
     pub const fn is_usable(&self) -> bool {
         self.flags & (IFA_F_DADFAILED | IFA_F_DEPRECATED | IFA_F_TENTATIVE) == 0
     }
 
-    /// IPv4: not the first of its network on the interface. IPv6: temporary (RFC 8981).
+    /// Whether the address is not the first of its network on the interface (IPv4), or is temporary (IPv6,
+    /// RFC 8981).
     #[must_use]
     pub const fn is_secondary(&self) -> bool {
         self.flags & IFA_F_SECONDARY != 0
@@ -66,7 +68,7 @@ impl Address {
                 _ => {}
             }
         }
-        // Where both are given, the first is the peer's if it differs.
+        // If both are given, IFA_LOCAL is this host's address, and IFA_ADDRESS is the peer's if it differs.
         let ip = local.or(address)?;
         let peer = address.filter(|peer| *peer != ip);
         Some(Self { device, ip, prefix: *body.get(1)?, peer, global: *body.get(3)? == SCOPE_UNIVERSE, flags })
@@ -82,7 +84,7 @@ fn request(kind: u16, flags: u16, device: u32, ip: IpAddr, prefix: u8) -> Reques
 }
 
 impl Netlink {
-    /// All addresses of all interfaces, in the kernel's order.
+    /// Lists all addresses of all interfaces, in the kernel's order.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -92,11 +94,11 @@ impl Netlink {
         all.map_err(|failure| Error::new("list the addresses", failure))
     }
 
-    /// Gives an interface an address with a prefix of so many bits. An IPv6 address is usable at once: nobody
-    /// is asked whether it is free.
+    /// Adds an address to an interface; the address has a prefix of `prefix` bits. An IPv6 address is usable
+    /// at once: its neighbours are not asked whether it is free.
     ///
     /// # Errors
-    /// `EEXIST` if it has it, `ENODEV`, `EPERM`.
+    /// `EEXIST` if the interface has the address already, `ENODEV`, `EPERM`.
     pub fn add_address(&self, device: u32, ip: IpAddr, prefix: u8) -> Result<()> {
         let mut request = request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, device, ip, prefix);
         if ip.is_ipv6() {
@@ -106,10 +108,10 @@ impl Netlink {
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
-    /// Takes an address from an interface.
+    /// Removes an address from an interface.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` if it does not have it, `ENODEV`, `EPERM`.
+    /// `EADDRNOTAVAIL` if the interface does not have the address, `ENODEV`, `EPERM`.
     pub fn del_address(&self, device: u32, ip: IpAddr, prefix: u8) -> Result<()> {
         let request = request(RTM_DELADDR, 0, device, ip, prefix);
         let attempt = || format!("remove address {ip}/{prefix} from {}", self.device(device));

@@ -1,13 +1,13 @@
-//! Why a request failed, in words.
+//! The error of a request, in words.
 
 use std::fmt;
 use std::io;
 
 use super::socket::Failure;
 
-/// A request that failed: what was attempted, and why it did not work.
+/// A request that failed: its attempt in words, and the cause of the failure.
 ///
-/// Becomes an [`io::Error`] of the same kind and text with `?`.
+/// `?` turns it into an [`io::Error`] of the same kind and text.
 #[derive(Debug)]
 pub struct Error {
     attempt: String,
@@ -15,7 +15,7 @@ pub struct Error {
     detail: Option<String>,
 }
 
-/// What requests return.
+/// The result of a request.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -23,27 +23,27 @@ impl Error {
         Self { attempt: attempt.into(), cause: failure.cause, detail: failure.detail }
     }
 
-    /// The system's error number, such as `EEXIST`; `None` if the kernel did not refuse but answered what
-    /// makes no sense.
+    /// Returns the system's error number, such as `EEXIST`; `None` if the kernel did not refuse but its
+    /// answer makes no sense.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error()
     }
 
-    /// Whether what was to be added is there already.
+    /// Whether the object to add exists already.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.errno() == Some(nix::libc::EEXIST)
     }
 
-    /// Whether what was to be changed or removed is not there: a device, an address, a route, a rule.
+    /// Whether the object to change or remove does not exist: a device, an address, a route, a rule.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         use nix::libc::{EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH};
         self.errno().is_some_and(|errno| [EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH].contains(&errno))
     }
 
-    /// Whether privileges are missing (`CAP_NET_ADMIN` in the namespace).
+    /// Whether the privilege `CAP_NET_ADMIN` in the namespace is missing.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.cause.kind() == io::ErrorKind::PermissionDenied

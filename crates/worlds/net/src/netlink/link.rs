@@ -31,35 +31,37 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The kernel's number for it.
+    /// The interface's index, which is the kernel's number for it.
     pub index: u32,
-    /// Its name, such as `eth0`.
+    /// The name, such as `eth0`.
     pub name: String,
-    /// Whether it is switched on (`IFF_UP`).
+    /// Whether the interface is switched on (`IFF_UP`).
     pub up: bool,
-    /// Whether the layer below can carry something: a cable, an association (`IFF_LOWER_UP`).
+    /// Whether the layer below can carry packets: a cable is plugged in, a station is associated
+    /// (`IFF_LOWER_UP`).
     pub carrier: bool,
-    /// Whether it leads only back to this host.
+    /// Whether the interface leads only back to this host.
     pub loopback: bool,
-    /// The largest IP packet it takes, in bytes.
+    /// The largest IP packet that the interface takes, in bytes.
     pub mtu: u32,
-    /// What it is where that is no hardware: `veth`, `tun`, `bridge`.
+    /// The kind of an interface that is no hardware: `veth`, `tun`, `bridge`.
     pub kind: Option<String>,
-    /// What its frames look like (`ARPHRD_…` of `linux/if_arp.h`): 1 is Ethernet.
+    /// The format of the frames (`ARPHRD_…` of `linux/if_arp.h`): 1 is Ethernet.
     pub hardware: u16,
-    /// The interface of this namespace that it lies upon, or the other end of a virtual cable.
+    /// The index of the interface below this one, if that is in this namespace, or of the other end of a
+    /// virtual cable.
     pub parent: Option<u32>,
-    /// The bridge, bond or VRF that it is a port of.
+    /// The index of the bridge, bond or VRF that this interface is a port of.
     pub master: Option<u32>,
-    /// What somebody wrote there to say what it is for.
+    /// The alias: a text that says what the interface is for.
     pub alias: Option<String>,
     /// Packets received.
     pub rx_packets: u64,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Bytes received, the headers of the link layer among them.
+    /// Bytes received, link-layer headers included.
     pub rx_bytes: u64,
-    /// Bytes sent, the headers of the link layer among them.
+    /// Bytes sent, link-layer headers included.
     pub tx_bytes: u64,
 }
 
@@ -113,14 +115,14 @@ fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
 }
 
 impl Netlink {
-    /// The name of interface `index` for a message.
+    /// Returns the name of interface `index` for a message.
     pub(super) fn device(&self, index: u32) -> String {
         let links = self.links().unwrap_or_default();
         let link = links.into_iter().find(|link| link.index == index);
         link.map_or_else(|| format!("interface number {index}"), |link| link.name)
     }
 
-    /// All interfaces, by index.
+    /// Lists all interfaces, ordered by index.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -132,13 +134,13 @@ impl Netlink {
         Ok(links)
     }
 
-    /// The interface called `name`.
+    /// Returns the interface called `name`.
     ///
     /// # Errors
-    /// `ENODEV` if there is none.
+    /// `ENODEV` if there is no such interface.
     pub fn link(&self, name: &str) -> Result<Link> {
         let failed = |failure| Error::new(format!("find the interface {name}"), failure);
-        // An empty or overlong name would ask for something else.
+        // The kernel would take an empty or overlong name for another question.
         if name.is_empty() || name.len() > 15 {
             return Err(failed(nix::errno::Errno::ENODEV.into()));
         }
@@ -147,28 +149,28 @@ impl Netlink {
         self.socket.get(request, |message| Link::parse(message.body)).map_err(failed)
     }
 
-    /// The interface of this index.
+    /// Returns the interface with this index.
     ///
     /// # Errors
-    /// `ENODEV` if there is none.
+    /// `ENODEV` if there is no such interface.
     pub fn link_at(&self, index: u32) -> Result<Link> {
         let request = Request::new(RTM_GETLINK, NLM_F_REQUEST, &fixed(index, 0, 0));
         let found = self.socket.get(request, |message| Link::parse(message.body));
         found.map_err(|failure| Error::new(format!("find interface number {index}"), failure))
     }
 
-    /// The index of the interface called `name`.
+    /// Returns the index of the interface called `name`.
     ///
     /// # Errors
-    /// `ENODEV` if there is none.
+    /// `ENODEV` if there is no such interface.
     pub fn index(&self, name: &str) -> Result<u32> {
         Ok(self.link(name)?.index)
     }
 
-    /// Switches an interface on or off, and sets its MTU in bytes; `None` leaves what is there.
+    /// Switches an interface on or off, and sets its MTU in bytes; `None` changes nothing.
     ///
     /// # Errors
-    /// `ENODEV`; `EINVAL` for an MTU that it cannot have; `EPERM`.
+    /// `ENODEV`; `EINVAL` for an MTU that the interface cannot have; `EPERM`.
     pub fn set_link(&self, device: u32, up: Option<bool>, mtu: Option<u32>) -> Result<()> {
         let flags = if up == Some(true) { IFF_UP } else { 0 };
         let change = if up.is_some() { IFF_UP } else { 0 };
@@ -185,10 +187,10 @@ impl Netlink {
         })
     }
 
-    /// Writes an alias: a text of at most 255 bytes that says what an interface is for.
+    /// Sets the alias of an interface: a text of at most 255 bytes that says what the interface is for.
     ///
     /// # Errors
-    /// `ENODEV`; `EINVAL` for one that is too long; `EPERM`.
+    /// `ENODEV`; `EINVAL` for an alias that is too long; `EPERM`.
     pub fn set_alias(&self, device: u32, alias: &str) -> Result<()> {
         let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST, &fixed(device, 0, 0));
         request.text(IFLA_IFALIAS, alias);
@@ -196,7 +198,8 @@ impl Netlink {
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
-    /// Makes a virtual cable: `name` here, and its other end `peer` in `namespace`, or here too.
+    /// Makes a virtual cable: its end `name` in this namespace, and its end `peer` in `namespace`, or here,
+    /// too.
     ///
     /// # Errors
     /// `EEXIST` if a name is taken; `EOPNOTSUPP` if the kernel has no veth; `EPERM`.
@@ -217,7 +220,7 @@ impl Netlink {
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
-    /// Removes an interface; with a virtual cable, both its ends.
+    /// Removes an interface; a virtual cable loses both its ends.
     ///
     /// # Errors
     /// `ENODEV`; `EOPNOTSUPP` for hardware; `EPERM`.

@@ -1,6 +1,7 @@
-//! How netlink messages are written and read (`linux/netlink.h`): headers, attributes, nested attributes.
+//! Writes and reads netlink messages (`linux/netlink.h`): headers, attributes, nested attributes.
 //!
-//! Reading never panics, whatever the bytes are: what is cut short ends the iteration.
+//! Reading never panics, whatever the bytes are: a message or an attribute that is cut short ends the
+//! iteration.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,17 +11,17 @@ pub(crate) const ERROR: u16 = 2;
 pub(crate) const DONE: u16 = 3;
 pub(crate) const NLM_F_REQUEST: u16 = 0x1;
 pub(crate) const NLM_F_ACK: u16 = 0x4;
-/// The dump was disturbed by a change: some of it may be missing.
+/// The dump was disturbed by a change: records may be missing.
 pub(crate) const NLM_F_DUMP_INTR: u16 = 0x10;
 pub(crate) const NLM_F_DUMP: u16 = 0x300;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
-/// The error message holds only the header of what it is about.
+/// The error message holds only the header of the request that failed.
 pub(crate) const NLM_F_CAPPED: u16 = 0x100;
 /// The error message is followed by attributes.
 pub(crate) const NLM_F_ACK_TLVS: u16 = 0x200;
 
-/// `struct nlmsghdr`.
+/// The size of `struct nlmsghdr`, in bytes.
 pub(crate) const HEADER: usize = 16;
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 0x8000;
@@ -34,7 +35,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request of `kind` with `flags` that begins with the fixed structure `fixed`.
+    /// Begins a request of `kind` with `flags` and the fixed structure `fixed`.
     #[must_use]
     pub fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut bytes = vec![0; 4];
@@ -47,7 +48,7 @@ impl Request {
         request
     }
 
-    /// Sets flags besides those it has.
+    /// Sets `flags` besides the flags that are set already.
     pub fn add_flags(&mut self, flags: u16) {
         let all = u16_at(&self.bytes, 6).unwrap_or(0) | flags;
         self.bytes.splice(6..8, all.to_ne_bytes());
@@ -55,7 +56,7 @@ impl Request {
 
     /// Adds an attribute.
     pub fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
-        // No value here is longer than a name or an address.
+        // No value of these requests is longer than a name or an address.
         debug_assert!(value.len() < 1_000);
         self.bytes.extend((4 + value.len() as u16).to_ne_bytes());
         self.bytes.extend(kind.to_ne_bytes());
@@ -64,19 +65,19 @@ impl Request {
         self
     }
 
-    /// Adds a number of 32 bits.
+    /// Adds an attribute that holds a number of 32 bits.
     pub fn u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.attribute(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a text that ends in a zero byte.
+    /// Adds an attribute that holds a text and a zero byte.
     pub fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.attribute(kind, &bytes)
     }
 
-    /// Adds an address.
+    /// Adds an attribute that holds an address.
     pub fn ip(&mut self, kind: u16, ip: IpAddr) -> &mut Self {
         match ip {
             IpAddr::V4(ip) => self.attribute(kind, &ip.octets()),
@@ -97,7 +98,7 @@ impl Request {
         self
     }
 
-    /// The bytes to send, numbered `sequence`.
+    /// Returns the bytes to send, with the number `sequence`.
     #[must_use]
     pub fn finish(mut self, sequence: u32) -> Vec<u8> {
         let len = self.bytes.len() as u32;
@@ -118,13 +119,13 @@ pub struct Message<'a> {
     pub kind: u16,
     /// `nlmsg_flags`.
     pub flags: u16,
-    /// `nlmsg_seq`: the number of the request it answers.
+    /// `nlmsg_seq`: the number of the request that this message answers.
     pub sequence: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
-/// The messages in what one read from a socket gave.
+/// Iterates over the messages that one read from a socket returned.
 #[derive(Clone, Debug)]
 pub struct Messages<'a>(pub &'a [u8]);
 
@@ -141,12 +142,12 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes in a message after its fixed structure: kind and value.
+/// Iterates over attributes: kind and value of each.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// The attributes that follow a fixed structure of so many bytes.
+    /// Returns the attributes that follow a fixed structure of `fixed` bytes.
     #[must_use]
     pub fn after(body: &'a [u8], fixed: usize) -> Self {
         Self(body.get(fixed.next_multiple_of(4)..).unwrap_or_default())
@@ -164,25 +165,25 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// The number of 16 bits at `at`, in the host's byte order.
+/// Returns the number of 16 bits at offset `at`, in the host's byte order.
 #[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().copied().map(u16::from_ne_bytes)
 }
 
-/// The number of 32 bits at `at`, in the host's byte order.
+/// Returns the number of 32 bits at offset `at`, in the host's byte order.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
 }
 
-/// The number of 64 bits at `at`, in the host's byte order.
+/// Returns the number of 64 bits at offset `at`, in the host's byte order.
 #[must_use]
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_ne_bytes)
 }
 
-/// An address of 4 or 16 bytes.
+/// Returns the address that 4 or 16 bytes are; `None` for another length.
 #[must_use]
 pub fn ip(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
@@ -192,7 +193,7 @@ pub fn ip(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// A text, up to its zero byte; what is no UTF-8 is replaced.
+/// Returns the text before the first zero byte. Bytes that are no UTF-8 are replaced.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
@@ -204,12 +205,12 @@ pub(crate) const INET: u8 = 2;
 /// `AF_INET6`.
 pub(crate) const INET6: u8 = 10;
 
-/// The address family of an address.
+/// Returns the address family of an address.
 pub(crate) const fn family(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { INET } else { INET6 }
 }
 
-/// The address that stands for every address of a family.
+/// Returns the address that stands for every address of a family.
 pub(crate) const fn any(family: u8) -> Option<IpAddr> {
     match family {
         INET => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -251,7 +252,7 @@ mod tests {
             assert_eq!(Messages(&bytes[..len]).count(), 0);
             let _ = Attributes(&bytes[..len]).count();
         }
-        // A length of less than a header, or of more than there is.
+        // A length that is less than a header, or more than there are bytes.
         for len in [0_u32, 3, 15, 17, u32::MAX] {
             let mut wrong = bytes.clone();
             wrong.splice(..4, len.to_ne_bytes());

@@ -10,7 +10,7 @@ use super::message::{Attributes, NLM_F_DUMP, NLM_F_REQUEST, Request, family, ip,
 use super::socket::Socket;
 use super::{Error, Netlink, Result};
 
-/// `GENL_ID_CTRL`: the family that knows the others.
+/// `GENL_ID_CTRL`: the family that tells the numbers of other families.
 const CONTROL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -34,30 +34,30 @@ const ADDR_ADDR6: u16 = 4;
 const ADDR_PORT: u16 = 5;
 const ADDR_FLAGS: u16 = 6;
 const ADDR_IF_IDX: u16 = 7;
-/// `struct genlmsghdr`.
+/// The size of `struct genlmsghdr`, in bytes.
 const FIXED: usize = 4;
 
-/// `MPTCP_PM_ADDR_MAX`: more endpoints than this the kernel does not use, and neither limit can be greater.
+/// `MPTCP_PM_ADDR_MAX`: the kernel uses no more endpoints than this, and neither limit can be greater.
 pub const ENDPOINTS_MAX: u32 = 8;
 
-/// What an endpoint is used for (`MPTCP_PM_ADDR_FLAG_*`).
+/// The uses of an endpoint (`MPTCP_PM_ADDR_FLAG_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointFlags(pub u32);
 
 impl EndpointFlags {
-    /// No use at all.
+    /// The endpoint has no use.
     pub const NONE: Self = Self(0);
-    /// It is announced to the peer, so that the peer connects to it.
+    /// The endpoint is announced to the peer, so that the peer connects to it.
     pub const SIGNAL: Self = Self(1);
-    /// Connections open a further subflow from it.
+    /// Connections open a further subflow from the endpoint.
     pub const SUBFLOW: Self = Self(2);
-    /// Its subflow carries data only while no other can.
+    /// The endpoint's subflow carries data only while no other can.
     pub const BACKUP: Self = Self(4);
-    /// From it a subflow is opened to every address of the peer.
+    /// Connections open a subflow from the endpoint to every address of the peer.
     pub const FULLMESH: Self = Self(8);
-    /// The kernel made it itself, for an address that a connection happens to use.
+    /// The kernel made the endpoint itself, for an address that a connection happens to use.
     pub const IMPLICIT: Self = Self(16);
-    /// Subflows to addresses that the peer announces start from it (Linux 6.18).
+    /// Subflows to addresses that the peer announces start from the endpoint (Linux 6.18).
     pub const LAMINAR: Self = Self(32);
 
     const NAMES: [(Self, &'static str); 6] = [
@@ -69,7 +69,7 @@ impl EndpointFlags {
         (Self::LAMINAR, "laminar"),
     ];
 
-    /// Whether all of `other` is set.
+    /// Whether all flags of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -92,7 +92,7 @@ impl Sub for EndpointFlags {
     }
 }
 
-/// As `ip mptcp` writes them: "subflow backup".
+/// Writes the flags as `ip mptcp` does: "subflow backup".
 impl fmt::Display for EndpointFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Self::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name);
@@ -100,23 +100,23 @@ impl fmt::Display for EndpointFlags {
     }
 }
 
-/// An address that MPTCP connections may use besides the one they began with.
+/// An address that MPTCP connections may use besides the address that they began with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address.
     pub ip: IpAddr,
-    /// The port, where it is announced with one; else 0.
+    /// The port that is announced with the address; 0 if none is.
     pub port: u16,
-    /// Its number in MPTCP's options; 0 in a new one lets the kernel choose.
+    /// The endpoint's number in MPTCP's options; 0 in a new endpoint lets the kernel choose.
     pub id: u8,
-    /// The interface that its subflows are bound to, by index.
+    /// The index of the interface that the endpoint's subflows are bound to.
     pub device: Option<u32>,
-    /// What it is used for.
+    /// The uses of the endpoint.
     pub flags: EndpointFlags,
 }
 
 impl Endpoint {
-    /// An endpoint from which connections open a further subflow through `device`.
+    /// Returns an endpoint from which connections open a further subflow through `device`.
     #[must_use]
     pub const fn subflow(ip: IpAddr, device: Option<u32>) -> Self {
         Self { ip, port: 0, id: 0, device, flags: EndpointFlags::SUBFLOW }
@@ -159,16 +159,16 @@ impl Endpoint {
     }
 }
 
-/// How much of it a connection may use; neither more than [`ENDPOINTS_MAX`].
+/// The number of subflows and addresses that a connection may use; neither is more than [`ENDPOINTS_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Subflows besides the first.
     pub subflows: u32,
-    /// Addresses that the peer announces and that are connected to.
+    /// Addresses announced by the peer that connections connect to.
     pub add_addr_accepted: u32,
 }
 
-/// The MPTCP endpoints and limits of a network namespace.
+/// Reads and changes the MPTCP endpoints and limits of a network namespace.
 #[derive(Debug)]
 pub struct PathManager {
     socket: Socket,
@@ -196,7 +196,7 @@ impl PathManager {
         Request::new(self.family, NLM_F_REQUEST | flags, &[command, VERSION, 0, 0])
     }
 
-    /// All endpoints, in the kernel's order.
+    /// Lists all endpoints, in the kernel's order.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -208,7 +208,7 @@ impl PathManager {
         all.map_err(|failure| Error::new("list the MPTCP endpoints", failure))
     }
 
-    /// Adds an endpoint. Connections that exist open a subflow from it too.
+    /// Adds an endpoint. Existing connections open a subflow from it, too.
     ///
     /// # Errors
     /// `EEXIST` if the address or the id is taken, `EPERM`.
@@ -221,10 +221,10 @@ impl PathManager {
         })
     }
 
-    /// Removes an endpoint, known by its address and id, and the subflows from it.
+    /// Removes the endpoint that has the address and id of `endpoint`, and the subflows from it.
     ///
     /// # Errors
-    /// `EINVAL` if there is none of this id, `EPERM`.
+    /// `EINVAL` if there is no endpoint with this id, `EPERM`.
     pub fn del_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
         let mut request = self.request(DEL_ADDR, 0);
         Endpoint { flags: EndpointFlags::NONE, device: None, ..*endpoint }.write(&mut request);
@@ -232,12 +232,11 @@ impl PathManager {
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
-    /// Gives an endpoint other flags, known by its id. Only [`BACKUP`](EndpointFlags::BACKUP)
-    /// and [`FULLMESH`](EndpointFlags::FULLMESH) can
-    /// change; connections that exist follow.
+    /// Sets the flags of the endpoint that has the id of `endpoint`. Only [`BACKUP`](EndpointFlags::BACKUP)
+    /// and [`FULLMESH`](EndpointFlags::FULLMESH) can change; existing connections follow.
     ///
     /// # Errors
-    /// `EINVAL` if there is none, `EPERM`.
+    /// `EINVAL` if there is no such endpoint, `EPERM`.
     pub fn set_flags(&self, endpoint: &Endpoint, flags: EndpointFlags) -> Result<()> {
         let mut request = self.request(SET_FLAGS, 0);
         Endpoint { flags, ..*endpoint }.write(&mut request);
@@ -254,7 +253,7 @@ impl PathManager {
         self.socket.change(self.request(FLUSH_ADDRS, 0)).map_err(failed)
     }
 
-    /// The limits.
+    /// Returns the limits.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -277,7 +276,7 @@ impl PathManager {
     /// Sets the limits.
     ///
     /// # Errors
-    /// `EINVAL` if one is beyond [`ENDPOINTS_MAX`], `EPERM`.
+    /// `EINVAL` if a limit is greater than [`ENDPOINTS_MAX`], `EPERM`.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         let mut request = self.request(SET_LIMITS, 0);
         request.u32(ATTR_SUBFLOWS, limits.subflows).u32(ATTR_RCV_ADD_ADDRS, limits.add_addr_accepted);
@@ -289,7 +288,7 @@ impl PathManager {
     }
 }
 
-/// The name of an interface for a message.
+/// Returns the name of an interface for a message.
 fn device(index: u32) -> String {
     Netlink::open().map_or_else(|_| format!("interface number {index}"), |netlink| netlink.device(index))
 }

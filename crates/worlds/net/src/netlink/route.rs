@@ -11,11 +11,11 @@ use super::{Error, Netlink, Result};
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
-/// `struct rtmsg`.
+/// The size of `struct rtmsg`, in bytes.
 const FIXED: usize = 12;
-/// `rtm_flags` in it.
+/// The offset of `rtm_flags` in `struct rtmsg`, in bytes.
 const FLAGS: usize = 8;
-/// `struct rtnexthop`.
+/// The size of `struct rtnexthop`, in bytes.
 const NEXT_HOP: usize = 8;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
@@ -33,25 +33,25 @@ const RTNH_F_ONLINK: u32 = 4;
 const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
 const SCOPE_NOWHERE: u8 = 255;
-/// Next hops of one route that are read; the rest is left out.
+/// The most next hops of one route that are read; the others are left out.
 const NEXT_HOPS_MAX: usize = 256;
 
-/// The main table (`RT_TABLE_MAIN`): the one without policy.
+/// The number of the main table (`RT_TABLE_MAIN`), which is the only one without policy routing.
 pub const MAIN_TABLE: u32 = 254;
 
-/// What happens to a packet that takes a route (`rtm_type`).
+/// The action for a packet that takes a route (`rtm_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteKind {
-    /// It goes out.
+    /// The packet leaves this host.
     #[default]
     Unicast,
-    /// It is for this host (the kernel's own table 255).
+    /// The packet is for this host (the kernel's own table 255).
     Local,
-    /// It is dropped, with a message to the sender: there is no way (`unreachable`).
+    /// The packet is dropped, and the sender is told that there is no route (`unreachable`).
     Unreachable,
-    /// It is dropped silently.
+    /// The packet is dropped silently.
     Blackhole,
-    /// Something else, by the kernel's number.
+    /// Another kind, by the kernel's number.
     Other(u8),
 }
 
@@ -79,32 +79,32 @@ impl RouteKind {
 
 /// A route, or one next hop of a route that has several.
 ///
-/// For a new one: `Route { device: Some(2), metric: 100, ..Route::to("10.0.0.0".parse()?, 8) }`.
+/// A new route is written so: `Route { device: Some(2), metric: 100, ..Route::to("10.0.0.0".parse()?, 8) }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where to: an address and the length of the prefix in bits.
+    /// The destination: an address and the length of the prefix in bits.
     pub dst: (IpAddr, u8),
-    /// The interface by its index.
+    /// The index of the interface by which packets leave.
     pub device: Option<u32>,
     /// The router; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// The source address that packets get if their sender chose none.
     pub source: Option<IpAddr>,
-    /// The table; [`MAIN_TABLE`] unless there is policy routing.
+    /// The number of the table; [`MAIN_TABLE`] unless there is policy routing.
     pub table: u32,
-    /// Of several routes to one destination, the one with the lowest metric is taken. For a new IPv6 route 0
-    /// means 1024.
+    /// If several routes lead to one destination, the one with the lowest metric is taken. For a new IPv6
+    /// route, 0 means 1024.
     pub metric: u32,
     /// Whether the gateway is taken to be on the link though no prefix says so.
     pub onlink: bool,
-    /// What happens to packets.
+    /// The action for packets that take the route.
     pub kind: RouteKind,
-    /// Who made it (`rtm_protocol`): 2 kernel, 3 boot, 4 static, 9 router advertisement, 16 DHCP.
+    /// The origin of the route (`rtm_protocol`): 2 kernel, 3 boot, 4 static, 9 router advertisement, 16 DHCP.
     pub protocol: u8,
 }
 
 impl Route {
-    /// A static route to a prefix in the main table that leads nowhere yet.
+    /// Returns a static route to a prefix in the main table, without an interface and a gateway.
     #[must_use]
     pub const fn to(dst: IpAddr, prefix: u8) -> Self {
         Self {
@@ -120,14 +120,14 @@ impl Route {
         }
     }
 
-    /// Whether it leads everywhere.
+    /// Whether the route matches every destination.
     #[must_use]
     pub const fn is_default(&self) -> bool {
         self.dst.1 == 0
     }
 
-    /// Reads the body of an `RTM_NEWROUTE` message: one route a next hop. Nothing for one that is cut short,
-    /// and for what is no route but a remembered lookup.
+    /// Reads the body of an `RTM_NEWROUTE` message: one route for each next hop. Returns nothing if the
+    /// message is cut short, or if it is no route of a table but a cached lookup.
     #[must_use]
     pub fn parse(body: &[u8]) -> Vec<Self> {
         match u32_at(body, FLAGS) {
@@ -136,7 +136,8 @@ impl Route {
         }
     }
 
-    /// The same, of a lookup too.
+    /// Reads the body of an `RTM_NEWROUTE` message as [`Route::parse`] does, and that of a lookup's answer,
+    /// too.
     fn parse_any(body: &[u8]) -> Option<Vec<Self>> {
         let flags = u32_at(body, FLAGS)?;
         let mut route = Self::to(any(*body.first()?)?, *body.get(1)?);
@@ -167,12 +168,12 @@ impl Route {
         Some(hops.into_iter().map(with).collect())
     }
 
-    /// Takes an attribute that a next hop may have too.
+    /// Reads an attribute that each next hop may have.
     fn hop(&mut self, kind: u16, value: &[u8]) {
         match kind {
             RTA_OIF => self.device = u32_at(value, 0),
             RTA_GATEWAY => self.gateway = ip(value),
-            // struct rtvia: a family, and an address of another than the destination's.
+            // struct rtvia has an address family and an address, which are not of the destination's family.
             RTA_VIA => self.gateway = value.get(2..).and_then(ip),
             _ => {}
         }
@@ -184,7 +185,7 @@ impl Route {
             (_, RouteKind::Unicast, None) => SCOPE_LINK,
             _ => SCOPE_UNIVERSE,
         };
-        // The table is given by its attribute: only that takes all 32 bits.
+        // The table is given by an attribute, because only the attribute has 32 bits for it.
         let rtm = [family(self.dst.0), self.dst.1, 0, 0, 0, self.protocol, scope, self.kind.number()];
         let mut fixed = [0; FIXED];
         fixed[..8].copy_from_slice(&rtm);
@@ -222,7 +223,7 @@ impl Route {
     }
 }
 
-/// The next hops of a route: device, flags, attributes.
+/// Reads the next hops of a route: device, flags and attributes of each.
 fn next_hops(mut bytes: &[u8]) -> Vec<(u32, u8, &[u8])> {
     let mut hops = Vec::new();
     while hops.len() < NEXT_HOPS_MAX {
@@ -234,7 +235,7 @@ fn next_hops(mut bytes: &[u8]) -> Vec<(u32, u8, &[u8])> {
     hops
 }
 
-/// As `ip route` writes it, with the interface by its number.
+/// Writes the route as `ip route` does, with the index of the interface instead of its name.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
@@ -266,7 +267,7 @@ impl fmt::Display for Route {
 }
 
 impl Netlink {
-    /// All routes of all tables, in the kernel's order.
+    /// Lists all routes of all tables, in the kernel's order.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -276,19 +277,20 @@ impl Netlink {
         Ok(all.map_err(|failure| Error::new("list the routes", failure))?.concat())
     }
 
-    /// The route that a packet to `to` takes, from `from` and through the interface `device` if they are
-    /// given; one a next hop.
+    /// Returns the route that a packet to `to` takes, from `from` and through the interface `device` if they
+    /// are given: one route for each next hop.
     ///
     /// Connecting a socket that is bound to a device is not enough to learn this: when no route leads through
-    /// the device, IPv4 assumes that the peer is on the link, connects, and asks for it by ARP for ever. With
-    /// a device, this asks the routing tables alone (`RTM_F_FIB_MATCH`), policy rules included.
+    /// the device, IPv4 assumes that the peer is on the link, connects, and asks for the peer by ARP for
+    /// ever. With a device, this method asks the routing tables alone (`RTM_F_FIB_MATCH`), policy rules
+    /// included.
     ///
     /// # Errors
-    /// `ENETUNREACH`, `EHOSTUNREACH` and their like if there is none.
+    /// `ENETUNREACH`, `EHOSTUNREACH` and their like if there is no route.
     pub fn route_to(&self, to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> Result<Vec<Route>> {
         let bits = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
-        // The plain IPv6 lookup is strict about the device when no source is given, and only it tells the
-        // preferred source; the plain IPv4 lookup makes up an on-link route for any device.
+        // The plain IPv6 lookup obeys the device when no source is given, and only the plain lookup tells the
+        // preferred source. The plain IPv4 lookup invents an on-link route for any device.
         let flags = if to.is_ipv4() && device.is_some() { RTM_F_FIB_MATCH } else { 0 };
         let mut fixed = [0; FIXED];
         fixed[..3].copy_from_slice(&[family(to), bits(to), from.map_or(0, bits)]);
@@ -309,17 +311,17 @@ impl Netlink {
     /// Adds a route.
     ///
     /// # Errors
-    /// `EEXIST` if there is one to this prefix with this metric; `ENETUNREACH` if the gateway is not on the
-    /// link; `ENETDOWN`, `ENODEV`, `EPERM`.
+    /// `EEXIST` if there is a route to this prefix with this metric; `ENETUNREACH` if the gateway is not on
+    /// the link; `ENETDOWN`, `ENODEV`, `EPERM`.
     pub fn add_route(&self, route: &Route) -> Result<()> {
         let request = route.request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL);
         self.socket.change(request).map_err(|failure| Error::new(self.about("add", route), failure))
     }
 
-    /// Removes a route that agrees with `route` in all that is given there.
+    /// Removes a route that agrees with every value given in `route`.
     ///
     /// # Errors
-    /// `ESRCH` if there is none, `EPERM`.
+    /// `ESRCH` if there is no such route, `EPERM`.
     pub fn del_route(&self, route: &Route) -> Result<()> {
         let request = route.request(RTM_DELROUTE, 0);
         self.socket.change(request).map_err(|failure| Error::new(self.about("remove", route), failure))

@@ -1,13 +1,13 @@
-//! The socket of rtnetlink(7). What can be asked of it stands in the file of what it is about.
+//! The socket of rtnetlink(7). The files of interfaces, addresses, routes and rules have its requests.
 
 use nix::sys::socket::SockProtocol;
 
 use super::socket::Socket;
 use super::{Error, Result};
 
-/// Interfaces, addresses, routes and policy rules of a network namespace.
+/// Reads and changes the interfaces, addresses, routes and policy rules of a network namespace.
 ///
-/// Interfaces are named by their index, as the kernel does: names can change.
+/// Interfaces are given by their index, as in the kernel: names can change.
 #[derive(Debug)]
 pub struct Netlink {
     pub(super) socket: Socket,
@@ -17,14 +17,14 @@ impl Netlink {
     /// Opens a socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// What socket(2) fails with.
+    /// If the netlink socket cannot be opened.
     pub fn open() -> Result<Self> {
         let socket = Socket::open(SockProtocol::NetlinkRoute);
         Ok(Self { socket: socket.map_err(|failure| Error::new("open a route netlink socket", failure))? })
     }
 
-    /// The number that names this network namespace and no other until the next boot (`SO_NETNS_COOKIE`); its
-    /// inode may be another's once it is gone.
+    /// Returns the number of this network namespace (`SO_NETNS_COOKIE`), which no other namespace gets until
+    /// the next boot. A later namespace may get the inode of one that is gone.
     ///
     /// # Errors
     /// `ENOPROTOOPT` before Linux 5.14.

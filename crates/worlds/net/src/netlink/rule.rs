@@ -1,4 +1,4 @@
-//! Policy rules: which routing table a packet is looked up in (`linux/fib_rules.h`, ip-rule(8)).
+//! Policy rules, which choose the routing table for a packet (`linux/fib_rules.h`, ip-rule(8)).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::{Error, MAIN_TABLE, Netlink, Result};
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_GETRULE: u16 = 34;
-/// `struct fib_rule_hdr`.
+/// The size of `struct fib_rule_hdr`, in bytes.
 const FIXED: usize = 12;
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
@@ -27,41 +27,42 @@ const FRA_PROTOCOL: u16 = 21;
 const TO_TABLE: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 const RTPROT_STATIC: u8 = 4;
-/// How the kernel writes "none" for a suppressed prefix length.
+/// The value by which the kernel says that no prefix length is suppressed.
 const NONE: u32 = u32::MAX;
 
-/// A rule: packets that fit are looked up in a table; where that finds nothing, the next rule is asked.
+/// A policy rule: packets that match are looked up in a table. If that table has no route, the next rule is
+/// tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether it is about IPv6 packets, or else IPv4.
+    /// Whether the rule is for IPv6 packets; otherwise it is for IPv4 packets.
     pub ipv6: bool,
-    /// Rules are asked in this order, the smallest number first. Local addresses have 0, the main table has
-    /// 32766.
+    /// The position of the rule: the kernel tries the smallest number first. The rule of local addresses has
+    /// 0, that of the main table 32766.
     pub priority: u32,
-    /// Only packets from this prefix.
+    /// Matches only packets from this prefix.
     pub from: Option<(IpAddr, u8)>,
-    /// Only packets to this prefix.
+    /// Matches only packets to this prefix.
     pub to: Option<(IpAddr, u8)>,
-    /// Only packets that came in by this interface; `lo` for those of this host.
+    /// Matches only packets that came in by this interface; `lo` stands for packets of this host.
     pub incoming: Option<String>,
-    /// Only packets of sockets bound to this interface.
+    /// Matches only packets of sockets that are bound to this interface.
     pub outgoing: Option<String>,
-    /// Only packets with this mark, under this mask.
+    /// Matches only packets with this mark: the mark and its mask.
     pub mark: Option<(u32, u32)>,
-    /// The table to look up.
+    /// The table in which matching packets are looked up.
     pub table: u32,
-    /// Routes whose prefix has at most so many bits do not count: with 0, default routes.
+    /// Ignores routes whose prefix has at most this many bits; with 0, default routes.
     pub suppress_prefix: Option<u32>,
-    /// Whether it fits all but these packets.
+    /// Whether the rule matches all packets except those described above.
     pub inverted: bool,
-    /// What happens (`FR_ACT_*`): 1 is the lookup in `table`.
+    /// The action for matching packets (`FR_ACT_*`): 1 is the lookup in `table`.
     pub action: u8,
-    /// Who made it (`RTPROT_*`): 2 kernel, 4 static.
+    /// The origin of the rule (`RTPROT_*`): 2 kernel, 4 static.
     pub protocol: u8,
 }
 
 impl Rule {
-    /// A static rule: packets from `ip` are looked up in `table`.
+    /// Returns a static rule that looks up packets from `ip` in `table`.
     #[must_use]
     pub const fn from_address(ip: IpAddr, table: u32, priority: u32) -> Self {
         Self {
@@ -152,7 +153,7 @@ impl Rule {
     }
 }
 
-/// As `ip rule` writes it.
+/// Writes the rule as `ip rule` does.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = |(ip, bits): (IpAddr, u8)| if ip.is_ipv4() { bits == 32 } else { bits == 128 };
@@ -189,10 +190,10 @@ impl fmt::Display for Rule {
 }
 
 impl Netlink {
-    /// All rules, IPv4 and IPv6, in the kernel's order.
+    /// Lists all rules, IPv4 and IPv6, in the kernel's order.
     ///
     /// # Errors
-    /// If the kernel refuses; `EOPNOTSUPP` if it has no policy routing.
+    /// If the kernel refuses; `EOPNOTSUPP` if the kernel has no policy routing.
     pub fn rules(&self) -> Result<Vec<Rule>> {
         let request = Request::new(RTM_GETRULE, NLM_F_REQUEST | NLM_F_DUMP, &[0; FIXED]);
         let all = self.socket.dump(&request, |m| (m.kind == RTM_NEWRULE).then(|| Rule::parse(m.body))?);
@@ -202,7 +203,7 @@ impl Netlink {
     /// Adds a rule.
     ///
     /// # Errors
-    /// `EEXIST` if it is there, `EPERM`.
+    /// `EEXIST` if the rule exists already, `EPERM`.
     pub fn add_rule(&self, rule: &Rule) -> Result<()> {
         let request = rule.request(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL);
         self.socket.change(request).map_err(|f| Error::new(format!("add the rule {rule}"), f))
@@ -211,7 +212,7 @@ impl Netlink {
     /// Removes the rule that agrees with `rule`.
     ///
     /// # Errors
-    /// `ENOENT` if there is none, `EPERM`.
+    /// `ENOENT` if there is no such rule, `EPERM`.
     pub fn del_rule(&self, rule: &Rule) -> Result<()> {
         let request = rule.request(RTM_DELRULE, 0);
         self.socket.change(request).map_err(|f| Error::new(format!("remove the rule {rule}"), f))
@@ -235,7 +236,7 @@ mod tests {
         let shown =
             "100: from 10.0.0.2 to 10.9.0.0/16 fwmark 0x1/0xff iif lo lookup 26227 suppress_prefixlength 0";
         assert_eq!(rule.to_string(), shown);
-        // The last attribute is one byte and three that fill up.
+        // The last attribute has one byte and three bytes of padding.
         for len in 0..bytes.len() - 16 - 3 {
             assert_ne!(Rule::parse(&bytes[16..16 + len]).as_ref(), Some(&rule));
         }

@@ -1,4 +1,4 @@
-//! TCP and MPTCP sockets and how they fare (sock_diag(7), `linux/inet_diag.h`, `linux/tcp.h`,
+//! TCP and MPTCP sockets and their measurements (sock_diag(7), `linux/inet_diag.h`, `linux/tcp.h`,
 //! `linux/mptcp.h`).
 
 use std::fmt;
@@ -43,7 +43,7 @@ pub enum TcpState {
     LastAck,
     Listen,
     Closing,
-    /// A request of a listener that has not become a socket (`TCP_NEW_SYN_RECV`).
+    /// A request to a listener that has not become a socket yet (`TCP_NEW_SYN_RECV`).
     NewSynReceived,
 }
 
@@ -63,7 +63,7 @@ impl TcpState {
         (Self::NewSynReceived, "new-syn-received"),
     ];
 
-    /// The states of connections that data can still flow in, for [`SockDiag::tcp`].
+    /// The states of connections in which data can still flow, for [`SockDiag::tcp`].
     pub const LIVE: &'static [Self] = &[
         Self::Established,
         Self::SynSent,
@@ -89,37 +89,37 @@ impl fmt::Display for TcpState {
 /// A TCP socket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpSocket {
-    /// Its own end.
+    /// The local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// The remote address and port.
     pub remote: SocketAddr,
     /// The state of the connection.
     pub state: TcpState,
-    /// The interface it is bound to, by index.
+    /// The index of the interface that the socket is bound to.
     pub device: Option<u32>,
-    /// The number that names this socket and no other until the next boot; `bpf_get_socket_cookie` gives the
-    /// same.
+    /// The number that identifies this socket and no other until the next boot. `bpf_get_socket_cookie`
+    /// returns it, too.
     pub cookie: u64,
-    /// Its inode; 0 if no process holds it (any more), as with the subflows of MPTCP.
+    /// The inode of the socket; 0 if no process holds the socket (any more), as with the subflows of MPTCP.
     pub inode: u32,
-    /// Bytes received and not read; of a listener: connections that wait to be accepted.
+    /// Bytes received and not read; for a listener, the connections that wait to be accepted.
     pub rqueue: u32,
     /// Bytes written and not acknowledged.
     pub wqueue: u32,
-    /// How it fares.
+    /// The measurements of the connection.
     pub info: Option<TcpInfo>,
-    /// The name of its congestion controller.
+    /// The name of the congestion controller.
     pub congestion: Option<String>,
-    /// What it is to an MPTCP connection, if it is a subflow of one.
+    /// The place of this socket in an MPTCP connection, if it is a subflow.
     pub subflow: Option<MptcpSubflow>,
 }
 
-/// `struct tcp_info`, as much of it as is of use; what an older kernel does not tell is 0.
+/// The useful fields of `struct tcp_info`. A field that an older kernel does not have is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// The state of the socket.
     pub state: Option<TcpState>,
-    /// What it does about loss: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
+    /// The state of loss recovery: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u8,
     /// Retransmission timeouts in a row.
     pub backoff: u8,
@@ -129,52 +129,52 @@ pub struct TcpInfo {
     pub snd_mss: u32,
     /// Packets sent and not acknowledged.
     pub unacked: u32,
-    /// Packets of these that are taken for lost.
+    /// Unacknowledged packets that are taken for lost.
     pub lost: u32,
     /// Path MTU, in bytes.
     pub pmtu: u32,
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
-    /// Its variation, in microseconds.
+    /// The variation of the round-trip time, in microseconds.
     pub rttvar_us: u32,
-    /// The least round-trip time of late, in microseconds.
+    /// The least round-trip time measured recently, in microseconds.
     pub min_rtt_us: u32,
     /// Slow start threshold, in packets; 2147483647 before the first loss.
     pub ssthresh: u32,
     /// Congestion window, in packets.
     pub cwnd: u32,
-    /// Packets sent again, from the beginning.
+    /// Packets sent again since the connection began.
     pub total_retrans: u32,
-    /// The rate at which it paces, in bytes a second.
+    /// The rate at which packets are paced, in bytes a second.
     pub pacing_rate_bytes: u64,
-    /// The rate of the last delivery, in bytes a second.
+    /// The rate measured by the last delivery, in bytes a second.
     pub delivery_rate_bytes: u64,
-    /// Bytes sent and acknowledged, each once.
+    /// Bytes sent and acknowledged, each counted once.
     pub bytes_acked: u64,
-    /// Bytes received, each once.
+    /// Bytes received, each counted once.
     pub bytes_received: u64,
-    /// Bytes sent, retransmissions among them.
+    /// Bytes sent, retransmissions included.
     pub bytes_sent: u64,
     /// Bytes sent again.
     pub bytes_retrans: u64,
-    /// Packets with data sent.
+    /// Packets with data that were sent.
     pub data_segs_out: u32,
-    /// Packets with data received.
+    /// Packets with data that were received.
     pub data_segs_in: u32,
     /// Packets delivered.
     pub delivered: u32,
     /// Packets delivered with a congestion mark (ECN).
     pub delivered_ce: u32,
-    /// Time with data to send, in microseconds.
+    /// The time in which there was data to send, in microseconds.
     pub busy_us: u64,
-    /// Of this, time that the peer's receive window held it up, in microseconds.
+    /// The part of `busy_us` in which the peer's receive window stopped the sender, in microseconds.
     pub rwnd_limited_us: u64,
-    /// Of this, time that the send buffer held it up, in microseconds.
+    /// The part of `busy_us` in which the send buffer stopped the sender, in microseconds.
     pub sndbuf_limited_us: u64,
 }
 
 impl TcpInfo {
-    /// Reads `struct tcp_info`. The kernel only ever appends to it: what is not there is 0.
+    /// Reads `struct tcp_info`. The kernel only ever appends fields to it: a field that is missing is 0.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let byte = |at| bytes.get(at).copied().unwrap_or(0);
@@ -212,53 +212,53 @@ impl TcpInfo {
     }
 }
 
-/// `MPTCP_SUBFLOW_FLAG_*`.
+/// The flags of a subflow (`MPTCP_SUBFLOW_FLAG_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubflowFlags(pub u32);
 
 impl SubflowFlags {
-    /// Whether this host began the connection or took it by `MP_CAPABLE` here: it is the first subflow.
+    /// Whether this is the first subflow: this host began or accepted the connection on it by `MP_CAPABLE`.
     #[must_use]
     pub const fn is_first(self) -> bool {
         self.0 & 0b0011 != 0
     }
 
-    /// Whether it joined a connection (`MP_JOIN`).
+    /// Whether the subflow joined a connection (`MP_JOIN`).
     #[must_use]
     pub const fn is_join(self) -> bool {
         self.0 & 0b1100 != 0
     }
 
-    /// Whether the peer wants no data on it while there is another.
+    /// Whether the peer wants no data on this subflow while there is another.
     #[must_use]
     pub const fn is_backup_remote(self) -> bool {
         self.0 & 1 << 4 != 0
     }
 
-    /// Whether this host asked the peer for that.
+    /// Whether this host asked the peer to send no data on this subflow while there is another.
     #[must_use]
     pub const fn is_backup_local(self) -> bool {
         self.0 & 1 << 5 != 0
     }
 
-    /// Whether one of both asked for that.
+    /// Whether this host or the peer made this subflow a backup.
     #[must_use]
     pub const fn is_backup(self) -> bool {
         self.is_backup_local() || self.is_backup_remote()
     }
 
-    /// Whether the handshake is over and acknowledged.
+    /// Whether the handshake of the subflow is over and acknowledged.
     #[must_use]
     pub const fn is_fully_established(self) -> bool {
         self.0 & 1 << 6 != 0
     }
 }
 
-/// What a TCP socket is to the MPTCP connection it belongs to.
+/// The place of a TCP socket in an MPTCP connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpSubflow {
-    /// The connection's token here: the same for all its subflows. 0 before the handshake is over, or without
-    /// `CAP_NET_ADMIN`.
+    /// The connection's token at this host, which all its subflows share. 0 before the handshake is over, or
+    /// without `CAP_NET_ADMIN`.
     pub token: u32,
     /// The connection's token at the peer.
     pub remote_token: u32,
@@ -266,7 +266,7 @@ pub struct MptcpSubflow {
     pub local_id: u8,
     /// The number of the remote address.
     pub remote_id: u8,
-    /// How it began and whether it is a backup.
+    /// The flags: how the subflow began and whether it is a backup.
     pub flags: SubflowFlags,
 }
 
@@ -293,36 +293,37 @@ impl MptcpSubflow {
 /// An MPTCP connection, as programs see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MptcpConnection {
-    /// Its own end: that of the first subflow.
+    /// The local address and port, those of the first subflow.
     pub local: SocketAddr,
-    /// The other end.
+    /// The remote address and port.
     pub remote: SocketAddr,
     /// The state of the connection.
     pub state: TcpState,
-    /// The number that names this socket and no other until the next boot.
+    /// The number that identifies this socket and no other until the next boot.
     pub cookie: u64,
     /// The inode of the socket that a program holds.
     pub inode: u32,
-    /// How it fares.
+    /// The measurements of the connection.
     pub info: MptcpInfo,
 }
 
-/// `struct mptcp_info`, as much of it as is of use; what an older kernel does not tell is 0.
+/// The useful fields of `struct mptcp_info`. A field that an older kernel does not have is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpInfo {
     /// Subflows besides the first.
     pub subflows: u8,
-    /// Whether it goes on as plain TCP: the peer, or something between, knows no MPTCP.
+    /// Whether the connection continues as plain TCP, because the peer or a device on the path knows no
+    /// MPTCP.
     pub fallback: bool,
-    /// The connection's token here, as in [`MptcpSubflow::token`].
+    /// The connection's token at this host, as in [`MptcpSubflow::token`].
     pub token: u32,
-    /// Data sequence number of the next byte to be written.
+    /// Data sequence number of the next byte that the program writes.
     pub write_seq: u64,
-    /// Data sequence number of the first byte not acknowledged.
+    /// Data sequence number of the first byte that is not acknowledged.
     pub snd_una: u64,
-    /// Data sequence number of the next byte awaited.
+    /// Data sequence number of the next byte that is awaited.
     pub rcv_nxt: u64,
-    /// Bytes sent, those sent again on another subflow among them.
+    /// Bytes sent, including those sent again on another subflow.
     pub bytes_sent: u64,
     /// Bytes sent again on another subflow (reinjected).
     pub bytes_retrans: u64,
@@ -333,7 +334,7 @@ pub struct MptcpInfo {
 }
 
 impl MptcpInfo {
-    /// Reads `struct mptcp_info`. The kernel only ever appends to it: what is not there is 0.
+    /// Reads `struct mptcp_info`. The kernel only ever appends fields to it: a field that is missing is 0.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let u32 = |at| u32_at(bytes, at).unwrap_or(0);
@@ -353,7 +354,7 @@ impl MptcpInfo {
     }
 }
 
-/// What `struct inet_diag_msg` tells of any socket.
+/// The fields of `struct inet_diag_msg`, which all sockets have.
 struct InetDiagMsg {
     local: SocketAddr,
     remote: SocketAddr,
@@ -375,7 +376,7 @@ impl InetDiagMsg {
         };
         let end = |port: usize, at: usize| {
             let port = u16::from_be_bytes([fixed[port], fixed[port + 1]]);
-            // An IPv6 socket may carry IPv4: both ends are then shown as that.
+            // An IPv6 socket may carry IPv4: both ends then become IPv4 addresses.
             Some(SocketAddr::new(ip(fixed.get(at..at + len)?)?.to_canonical(), port))
         };
         let (low, high) = (u32_at(fixed, 44)?, u32_at(fixed, 48)?);
@@ -393,7 +394,8 @@ impl InetDiagMsg {
 }
 
 impl TcpSocket {
-    /// Reads the body of an answer about TCP.
+    /// Reads the body of an answer about TCP. Returns `None` if it is too short or its family or state is
+    /// unknown.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let InetDiagMsg { local, remote, state, device, cookie, rqueue, wqueue, inode } =
@@ -415,7 +417,8 @@ impl TcpSocket {
 }
 
 impl MptcpConnection {
-    /// Reads the body of an answer about MPTCP.
+    /// Reads the body of an answer about MPTCP. Returns `None` if it is too short or its family or state is
+    /// unknown.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let InetDiagMsg { local, remote, state, cookie, inode, .. } = InetDiagMsg::parse(body)?;
@@ -425,7 +428,7 @@ impl MptcpConnection {
     }
 }
 
-/// The sockets of a network namespace.
+/// Lists the sockets of a network namespace.
 #[derive(Debug)]
 pub struct SockDiag {
     socket: super::socket::Socket,
@@ -435,13 +438,13 @@ impl SockDiag {
     /// Opens a socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// What socket(2) fails with.
+    /// If the netlink socket cannot be opened.
     pub fn open() -> Result<Self> {
         let socket = super::socket::Socket::open(SockProtocol::NetlinkSockDiag);
         Ok(Self { socket: socket.map_err(|failure| Error::new("open a sock_diag socket", failure))? })
     }
 
-    /// The TCP sockets in `states`, IPv4 and IPv6, with all that is known of them. The subflows of MPTCP are
+    /// Lists the TCP sockets in `states`, IPv4 and IPv6, with their measurements. The subflows of MPTCP are
     /// among them.
     ///
     /// # Errors
@@ -451,7 +454,7 @@ impl SockDiag {
             .map_err(|failure| Error::new("list the TCP sockets", failure))
     }
 
-    /// The MPTCP connections in `states`. Those that fell back to TCP are among them, with
+    /// Lists the MPTCP connections in `states`. Those that fell back to TCP are among them and have
     /// [`MptcpInfo::fallback`].
     ///
     /// # Errors
@@ -479,7 +482,7 @@ impl SockDiag {
 fn request(family: u8, protocol: u32, states: &[TcpState]) -> Request {
     let mut fixed = [0; REQUEST_BYTES];
     fixed[0] = family;
-    // The attribute below says the same to kernels that know it, and takes numbers beyond 255.
+    // A protocol number above 255 does not fit into this byte: the attribute below holds it.
     fixed[1] = u8::try_from(protocol).unwrap_or(0);
     fixed[2] = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1);
     let mask = states.iter().fold(0_u32, |mask, state| mask | 1 << *state as u8);

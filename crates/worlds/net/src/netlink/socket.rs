@@ -1,4 +1,4 @@
-//! One netlink socket: a request is sent, its answer awaited.
+//! One netlink socket: sends a request and waits for its answer.
 
 use std::cell::Cell;
 use std::io;
@@ -16,22 +16,24 @@ use super::message::{
     NLM_F_DUMP_INTR, Request, text, u32_at,
 };
 
-/// The kernel puts at most 32 KiB into one read of a dump (`netlink_dump`).
+/// The size of the receive buffer, in bytes. The kernel puts at most 32 KiB into one read of a dump
+/// (`netlink_dump`).
 const READ_MAX: usize = 64 * 1024;
-/// Records of one dump. A million sockets is more than a host has; it ends a kernel that never does.
+/// The most records kept of one dump. A million sockets is more than a host has; the limit bounds the memory.
 const RECORDS_MAX: usize = 4 << 20;
-/// How often a dump that a change disturbed is asked for again before it is taken as it is.
+/// How often a list is asked for while changes disturb its dump. The last dump is taken as it is.
 const DUMPS_MAX: usize = 5;
-/// The kernel answers within the call that asks. One that takes longer than this is stuck.
+/// How long an answer may take, in seconds. The kernel answers within the call that asks, so a kernel that
+/// takes longer is stuck.
 const ANSWER_MAX_S: i64 = 10;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own words about an error.
+/// `NLMSGERR_ATTR_MSG`: the attribute with the kernel's own words about an error.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// Why a request failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: io::Error,
-    /// What the kernel adds to the error's number.
+    /// The kernel's explanation of the error number.
     pub(crate) detail: Option<String>,
 }
 
@@ -74,7 +76,7 @@ impl Socket {
         self.ask(request, |_| ())
     }
 
-    /// Sends a request with one answer, and then an acknowledgement.
+    /// Sends a request that has one answer followed by an acknowledgement. Returns the parsed answer.
     pub(crate) fn get<T>(&self, mut request: Request, parse: impl Fn(Message<'_>) -> Option<T>) -> Result<T> {
         request.add_flags(NLM_F_ACK);
         let mut found = None;
@@ -82,7 +84,7 @@ impl Socket {
         found.ok_or_else(Failure::malformed)
     }
 
-    /// Asks for a list. `parse` leaves out what it does not know.
+    /// Asks for a list. `parse` returns `None` for records to leave out.
     pub(crate) fn dump<T>(
         &self,
         request: &Request,
@@ -105,7 +107,7 @@ impl Socket {
         Ok(found)
     }
 
-    /// Sends, and hands over every message of the answer until its end.
+    /// Sends a request, and hands every message of its answer to `each` until the answer ends.
     fn ask(&self, request: Request, mut each: impl FnMut(Message<'_>)) -> Result<()> {
         let sequence = self.sequence.get().wrapping_add(1);
         self.sequence.set(sequence);
@@ -113,7 +115,8 @@ impl Socket {
         sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
         let mut buffer = vec![0; READ_MAX];
         loop {
-            // With this flag the length is that of the message, even if the buffer is too short for it.
+            // With this flag `recv` returns the length of the whole message, even if the buffer is too short
+            // for it.
             let len = match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC) {
                 Err(Errno::EINTR) => continue,
                 other => other?,
@@ -122,7 +125,7 @@ impl Socket {
             let mut any = false;
             for message in Messages(bytes) {
                 any = true;
-                // What is left of an earlier request that was given up.
+                // The rest of the answer to an earlier request that was given up.
                 if message.sequence != sequence {
                     continue;
                 }
@@ -138,7 +141,8 @@ impl Socket {
     }
 }
 
-/// What an acknowledgement, an error or the end of a dump says: all begin with an error number.
+/// Returns the result that an acknowledgement, an error or the end of a dump reports. All begin with an error
+/// number.
 fn end(message: &Message<'_>) -> Result<()> {
     let number = match message.kind {
         // Older kernels end some dumps without a number.
@@ -152,7 +156,8 @@ fn end(message: &Message<'_>) -> Result<()> {
     Err(Failure { cause: io::Error::from_raw_os_error(errno), detail: words(message) })
 }
 
-/// The kernel's own words (`NETLINK_EXT_ACK`), which follow the number and what it is about.
+/// Returns the kernel's own words about an error (`NETLINK_EXT_ACK`), which follow the error number and the
+/// request.
 fn words(message: &Message<'_>) -> Option<String> {
     if message.flags & NLM_F_ACK_TLVS == 0 {
         return None;
@@ -162,7 +167,7 @@ fn words(message: &Message<'_>) -> Option<String> {
         _ if message.flags & NLM_F_CAPPED != 0 => HEADER,
         _ => usize::try_from(u32_at(message.body, 4)?).ok()?,
     };
-    // One that is not of this world's size would overflow.
+    // A length that makes no sense would overflow.
     let fixed = about.checked_add(4).filter(|fixed| *fixed <= message.body.len())?;
     let mut attributes = Attributes::after(message.body, fixed);
     let (_, value) = attributes.find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)?;
@@ -171,7 +176,8 @@ fn words(message: &Message<'_>) -> Option<String> {
     (!words.is_empty()).then(|| words.to_owned())
 }
 
-/// The number that names the namespace of a socket and no other until the next boot (`SO_NETNS_COOKIE`).
+/// Returns the number of a socket's network namespace (`SO_NETNS_COOKIE`), which no other namespace gets
+/// until the next boot.
 #[expect(unsafe_code, reason = "nix has no SO_NETNS_COOKIE")]
 fn namespace_cookie(fd: &OwnedFd) -> Result<u64> {
     use nix::libc::{SO_NETNS_COOKIE, SOL_SOCKET, c_void, getsockopt, socklen_t};
@@ -186,7 +192,7 @@ fn namespace_cookie(fd: &OwnedFd) -> Result<u64> {
     Ok(cookie)
 }
 
-/// Asks the kernel to explain its errors. One that cannot gives the number alone.
+/// Asks the kernel to explain its errors. A kernel that cannot explain them gives the number alone.
 #[expect(unsafe_code, reason = "nix has no NETLINK_EXT_ACK and NETLINK_CAP_ACK")]
 fn ask_for_words(fd: &OwnedFd) {
     use nix::libc::{NETLINK_CAP_ACK, NETLINK_EXT_ACK, SOL_NETLINK, c_int, c_void, setsockopt, socklen_t};

@@ -1,4 +1,4 @@
-//! Code points of differentiated services beside the marks of ECN, as another socket sees them.
+//! Code points of differentiated services beside the marks of ECN, as another socket receives them.
 #![cfg(target_os = "linux")]
 
 use std::io::IoSliceMut;
@@ -14,7 +14,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, 
 const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 
-/// A socket that tells the whole field of the IP header.
+/// A socket that reads the whole field of the IP header.
 struct Seer(UdpSocket);
 
 impl Seer {
@@ -33,7 +33,7 @@ impl Seer {
         self.0.local_addr().expect("an address")
     }
 
-    /// The length of a datagram, and that field.
+    /// Receives a datagram. Returns its length and the field.
     fn see(&self) -> (usize, u8) {
         let (mut bytes, mut space) = ([0; 2_000], nix::cmsg_space!(i32));
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -71,7 +71,7 @@ fn a_code_point_goes_beside_the_mark_of_ecn() {
                 assert_eq!(seer.see(), (100, dscp << 2 | ECT_0), "{host}");
             }
         }
-        // Each of the packets that the kernel cuts has it.
+        // Each packet that the kernel cuts has the code point.
         send(&open, 34, true, Some(1_000), Some(ip));
         assert!((0..10).all(|_| seer.see() == (1_000, 34 << 2 | ECT_0)), "{host}");
         assert!(open.max_segments(1_000) > 1, "segmentation offload is still there");

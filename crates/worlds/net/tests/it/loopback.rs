@@ -51,7 +51,7 @@ fn forty_segments_arrive_in_one_buffer_with_their_mark() {
         assert_eq!((sizes[0], sizes[39]), (1_386, 100));
         assert_eq!(source.recv(&mut buffers, |_| panic!("nothing left")).unwrap(), RecvOutcome::WouldBlock);
 
-        // The other way, unmarked.
+        // The reply goes the other way, unmarked.
         let reply = Datagrams { to: Some(subflow.local_addr()), ..one(b"reply") };
         assert!(matches!(source.send(&reply), SendOutcome::Sent));
         let mut seen = None;
@@ -72,10 +72,10 @@ fn a_closed_port_is_an_outcome() {
         let outcome = receive(&subflow, &mut buffers, |_| panic!("nobody answers"));
         assert_eq!(outcome, RecvOutcome::IcmpError(IcmpError::Refused));
         assert_eq!(subflow.recv(&mut buffers, |_| ()).unwrap(), RecvOutcome::WouldBlock, "told once");
-        // Not read in between: the next send tells.
+        // Nothing was received in between: the next send reports the error.
         assert!(matches!(subflow.send(&one(b"anybody?")), SendOutcome::Sent));
         assert!(matches!(subflow.send(&one(b"anybody?")), SendOutcome::IcmpError(IcmpError::Refused)));
-        // And it works again as soon as somebody listens.
+        // Sending works again as soon as a socket listens.
         let source = Udp::listen(closed).unwrap();
         while !matches!(subflow.send(&one(b"back")), SendOutcome::Sent) {}
         let mut seen = 0;
@@ -97,7 +97,7 @@ fn replies_leave_from_the_address_that_was_asked() {
     receive(&source, &mut buffers, |r| from = Some((r.from, r.to_ip)));
     assert_eq!(from, Some((subflow.local_addr(), Some(asked.ip()))));
 
-    // A reply from anywhere else would not reach a connected socket.
+    // A connected socket would not get a reply from another address.
     let reply = Datagrams {
         to: Some(subflow.local_addr()),
         from_ip: Some(asked.ip()),
@@ -115,8 +115,8 @@ fn replies_leave_from_the_address_that_was_asked() {
     assert_eq!(got, 3_000);
 }
 
-/// A request that cannot be answered (its destination was not an address of ours) must not switch off
-/// offloads or marks for everybody else.
+/// A reply that cannot be sent, because the destination of its request was no address of this host, must not
+/// switch off offloads or marks for other peers.
 #[test]
 fn an_impossible_reply_costs_nobody_else() {
     let mut buffers = RecvBuffers::new();
@@ -190,7 +190,7 @@ fn buffers_and_addresses_are_reported() {
     let error = Udp::listen(both.local_addr()).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
     assert!(error.to_string().contains(&both.local_addr().to_string()), "{error}");
-    // An IPv4 address in IPv6 clothes is an IPv4 peer.
+    // An IPv4-mapped IPv6 address is an IPv4 peer.
     let mapped = SocketAddr::new("::ffff:127.0.0.1".parse().unwrap(), both.local_addr().port());
     assert!(Udp::connect(&Egress::any(), mapped).unwrap().local_addr().is_ipv4());
 }

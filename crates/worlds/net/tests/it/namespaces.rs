@@ -28,7 +28,7 @@ impl Space {
         Some(space)
     }
 
-    /// Makes this thread, and the programs it starts, live here.
+    /// Moves this thread, and the programs that it starts, into the namespace.
     fn enter(&self) {
         setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
     }
@@ -40,7 +40,8 @@ impl Space {
         assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// A pair of interfaces, `near` here and `far` there, with network `n` on them: `near` has host number 1.
+    /// Makes a pair of interfaces, `near` here and `far` there, with network `n` on them: `near` has host
+    /// number 1.
     fn cable(&self, near: &str, there: &Self, far: &str, n: u32, mtu: u32) {
         let path = format!("/proc/{}/fd/{}", std::process::id(), there.0.as_raw_fd());
         self.ip(&format!("link add name {near} mtu {mtu} type veth peer name {far} mtu {mtu} netns {path}"));
@@ -50,7 +51,7 @@ impl Space {
             space.ip(&format!("link set {name} up"));
         }
         self.enter();
-        // The kernel tells a moment later that the other end is on.
+        // The kernel reports a moment later that the other end is on.
         let clock = Clock::start();
         while !interfaces().unwrap().iter().any(|interface| interface.name == near && interface.up) {
             assert!(clock.now() < anabranch_algo::Time::ZERO + Span::from_secs(8), "{near} comes up");
@@ -66,7 +67,7 @@ impl Space {
     }
 }
 
-/// Runs a test in a thread of its own, whose namespaces nobody else sees.
+/// Runs a test in a thread of its own, whose namespaces no other thread sees.
 fn apart(test: impl FnOnce() + Send) {
     testing::side_by_side();
     std::thread::scope(|scope| {
@@ -91,7 +92,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A host with two providers and one interface that leads nowhere; the source is behind both providers.
+/// Makes a host with two providers and one interface that leads nowhere; the source is behind both providers.
 fn two_providers() -> Option<(Space, Space)> {
     let far = Space::new()?;
     let near = Space::new()?;
@@ -118,7 +119,7 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
         ] {
             near.enter();
             let egresses = usable_egresses(ip(peer)).unwrap();
-            // A socket that is bound to nothing leaves by the first.
+            // A socket that is bound to nothing leaves by the first provider.
             let (own, peer_ip) = (ip(networks[0]), ip(peer));
             assert_eq!(
                 egresses.iter().map(|via| via.is_kept_by(own, peer_ip)).collect::<Vec<_>>(),
@@ -127,7 +128,8 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
             for (via, is_kept) in [("a1", true), ("a2", false), (networks[0], true), (networks[1], false)] {
                 assert_eq!(Egress::parse(via).unwrap().is_kept_by(own, peer_ip), is_kept, "{via}");
             }
-            // From the other's address too, for no rule says that it leaves by the other.
+            // It does so from the second provider's address, too, for no rule says that it leaves by the
+            // second.
             assert!(!egresses[1].is_kept_by(ip(networks[1]), peer_ip));
             let shown: Vec<_> = egresses.iter().map(Egress::to_string).collect();
             assert_eq!(shown, [format!("{}%a1", networks[0]), format!("{}%a2", networks[1])]);
@@ -148,7 +150,7 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
                 assert_eq!(seen, Some((subflow.local_addr(), Some(peer.ip()))), "{name}");
                 assert!(near.packets_sent("a2") > before, "{name}");
             }
-            // No route leads through the third, and the kernel must not make one up.
+            // No route leads through the third interface, and the kernel must not make one up.
             near.enter();
             let error = Udp::connect(&Egress::parse("a3").unwrap(), peer).unwrap_err();
             assert!(error.to_string().contains("no route through a3"), "{error}");
@@ -201,7 +203,7 @@ fn nothing_is_fragmented_and_offload_survives_what_is_too_big() {
     });
 }
 
-/// A router in the middle with a narrow link behind it.
+/// The router in the middle has a narrow link behind it.
 #[test]
 fn a_router_that_finds_it_too_big_is_heard_but_not_obeyed() {
     apart(|| {
@@ -226,13 +228,14 @@ fn a_router_that_finds_it_too_big_is_heard_but_not_obeyed() {
             let mut buffers = RecvBuffers::new();
             let bytes = [3; 1_400];
             for round in 0..2 {
-                // The second time the kernel has the router's word in its cache; it must not hold us back.
+                // The second time the kernel has the router's message in its cache, which must not keep the
+                // datagram back.
                 assert!(matches!(subflow.send(&one(&bytes)), SendOutcome::Sent), "round {round}");
                 let outcome = receive(&subflow, &mut buffers, 2_000, |_| panic!("too big to be answered"));
                 assert_eq!(outcome, RecvOutcome::TooBig { mtu: 1280 }, "round {round}");
             }
-            // Unread, the router's word waits in the socket: it must not be taken for one about the next
-            // datagram.
+            // The router's message waits unread in the socket: the next send must not take it for an error of
+            // its own datagram.
             assert!(matches!(subflow.send(&one(&bytes)), SendOutcome::Sent));
             Clock::start().sleep_until(anabranch_algo::Time::from_nanos(20_000_000));
             assert!(matches!(subflow.send(&one(&bytes[..1_000])), SendOutcome::Sent));
@@ -254,7 +257,7 @@ fn an_interface_that_goes_is_an_outcome_and_is_noticed() {
             let set = monitor.fd().map(|fd| (fd, Interest::Read));
             poller.wait(set, clock.now() + Span::from_millis(millis)).unwrap()
         };
-        // Link-state work that the set-up left behind may still be told.
+        // The kernel may still report changes that the set-up made.
         while wait(&mut poller, &monitor, 300) > 0 {
             let _ = monitor.changed(clock.now());
         }

@@ -13,10 +13,10 @@ use anabranch_net::{Clock, testing};
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::{Domain, Protocol, Type};
 
-/// IPPROTO_MPTCP.
+/// The number of IPPROTO_MPTCP.
 const MPTCP: i32 = 262;
 
-/// A namespace of our own, entered; `None`, with a word why, where that is not allowed.
+/// Enters a network namespace of its own. Returns `None`, and reports why, where that is not allowed.
 fn namespace() -> Option<File> {
     if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
         testing::refused(format!("no network namespace of our own ({e}); run as root"));
@@ -31,7 +31,7 @@ fn enter(namespace: &File) {
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
 }
 
-/// Runs a test in a thread of its own, whose namespaces nobody else sees.
+/// Runs a test in a thread of its own, whose namespaces no other thread sees.
 fn apart(test: impl FnOnce() + Send) {
     testing::side_by_side();
     std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn endpoints_and_limits() {
     });
 }
 
-/// Two subflows over two virtual cables, seen from both ends.
+/// The two subflows run over two virtual cables and are seen from both ends.
 #[test]
 fn sockets_and_subflows() {
     apart(|| {
@@ -306,7 +306,7 @@ fn sockets_and_subflows() {
         let info = first.info.unwrap();
         assert!(info.rtt_us > 0 && info.rttvar_us > 0 && info.bytes_acked > 0 && info.snd_mss > 1_000);
 
-        // The far socket's netlink stays in the far namespace.
+        // The netlink socket of the far end stays in the far namespace.
         let theirs = far_sockets.tcp(&[TcpState::Established]).unwrap();
         let received: u64 = theirs.iter().map(|s| s.info.unwrap().bytes_received).sum();
         assert_eq!((theirs.len(), received), (2, 50_000));
@@ -317,14 +317,14 @@ fn sockets_and_subflows() {
     });
 }
 
-/// Whatever bytes come, reading them ends and does not panic. Half of them begin as a true message does.
+/// Reading arbitrary bytes ends and does not panic. Half of them begin as a true message does.
 #[test]
 fn nonsense_is_read_without_harm() {
     let mut rng = SplitMix64(1);
     let mut random = move || rng.bits();
     for round in 0..100_000_u32 {
         let mut bytes: Vec<u8> = (0..random() % 300).map(|_| (random() >> 32) as u8).collect();
-        // Small numbers are lengths and kinds that make sense.
+        // Small numbers are plausible lengths and kinds.
         bytes.iter_mut().for_each(|b| *b = if random() % 3 > 0 { *b % 24 } else { *b });
         if round % 2 == 0 && bytes.len() > 80 {
             (bytes[0], bytes[1]) = (2, 1);

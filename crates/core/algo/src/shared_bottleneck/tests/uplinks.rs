@@ -1,4 +1,4 @@
-//! What is assumed of paths over different uplinks, and what evidence makes of it.
+//! The assumptions about paths over different uplinks, and the effects of evidence on them.
 
 use std::vec;
 
@@ -6,7 +6,7 @@ use super::super::*;
 use super::{Queue, SEEDS, SampledPath, empty, right, watch};
 use crate::SplitMix64;
 
-/// A path through this queue, over the uplink of this number.
+/// Returns a path through this queue, over the uplink of this number.
 fn over(uplink: u32, queue: usize) -> SampledPath {
     SampledPath { uplink: Some(uplink), ..SampledPath::at(queue) }
 }
@@ -43,7 +43,7 @@ fn losses_alone_do_not_join_what_starts_apart() {
     for (seconds, _) in right(empty, &[lossy(0), lossy(1)], 60, &[0, 1]) {
         assert_eq!(seconds, 60);
     }
-    // Nor do losses of more than p_l in the same moments, with delays of which nothing can be made.
+    // Losses of more than p_l in the same moments do not join them either, if the delays show nothing.
     let (mut detector, mut now) = (Detector::new(), Time::ZERO);
     assert_eq!([detector.add(Some(0)), detector.add(Some(1))], [Some(0), Some(1)]);
     for i in 0..6_000u64 {
@@ -116,7 +116,8 @@ fn a_path_that_comes_back_is_with_those_of_its_uplink() {
 
 #[test]
 fn a_path_of_which_little_is_known_does_not_hold_two_uplinks_together() {
-    // The bottleneck is one for 20 s, then there are two; the third path is asked for a sign of life only.
+    // There is one bottleneck for 20 s, then there are two. The third path has few samples: they only show
+    // that it is there.
     for seed in 0..SEEDS {
         let (mut queues, mut rng) = ([Queue::busy(seed), Queue::busy(seed + 100)], SplitMix64(seed));
         let mut detector = Detector::new();
