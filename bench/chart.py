@@ -1,4 +1,4 @@
-"""The README's chart, from bench/results.json: times of table h on two pairs of idle links, and what a curl keeps in table i.
+"""The README's chart, from bench/results.json: times of table h on three pairs of idle links, and what a curl keeps in table i.
 
 compare.py draws it anew with each run of these tables. Programs have their default settings, but for the options in their
 names. The control is three curls beside the curl: they must leave it 20 to 30 %, or the shares do not count.
@@ -39,7 +39,7 @@ def picture(results):
     if not {*report.CHART_IDLE, report.CHART_SHARED} <= beds.keys():
         return None
     groups = {}
-    for key, (name, mbit) in zip(("equal", "unequal"), report.CHART_IDLE.items()):
+    for key, (name, mbit) in zip(chart_svg.IDLE, report.CHART_IDLE.items()):
         bed = beds[name]
         groups[key] = (name, rows(bed, IDLE, lambda run: run["wall_s"]), bed["bytes"] * 8 / (mbit * 1e6 * PAYLOAD))
     bed = beds[report.CHART_SHARED]
@@ -51,10 +51,10 @@ def picture(results):
 
 
 def rows(bed, shown, value):
-    """(name, (median, least, most) or nothing, whether it is ours) of each program."""
-    found = {row: [value(run) for run in report.in_time(bed["runs"].get(row, []))] for row in shown}
+    """(name, (median, least, most) or nothing, whether it is ours) of each program that was run."""
+    found = {row: [value(run) for run in report.in_time(bed["runs"][row])] for row in shown if row in bed["runs"]}
     return [(name, (statistics.median(found[row]), min(found[row]), max(found[row])) if found[row] else (), row in report.OURS)
-            for row, name in shown.items()]
+            for row, name in shown.items() if row in found]
 
 
 def conditions(results, beds):
@@ -63,5 +63,5 @@ def conditions(results, beds):
     runs = [runs for bed in beds for runs in bed["runs"].values()]
     commits = ", ".join(sorted({run["commit"] for row in runs for run in row}))
     versions = ", ".join(f"{name.removesuffix('c') if name == 'aria2c' else name} {v}" for name, v in machine["versions"].items() if v)
-    return [f"Median (and range) of {max(map(len, runs))} runs; all TCP is CUBIC; {versions}",
+    return [f"Median (and range) of up to {max(map(len, runs))} runs; TCP is CUBIC unless named; {versions}",
             f"{machine['date']}, commit {commits}, Linux {machine['kernel']}, {machine['cores']} cores"]

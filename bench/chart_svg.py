@@ -3,7 +3,9 @@
 import textwrap
 from html import escape
 
-WIDTH, HEIGHT = 800, 490
+WIDTH, HEIGHT = 800, 560
+#: The groups of idle links.
+IDLE = ("equal", "unequal", "lossy")
 ROW, BAR = 23, 13
 #: A card of its own colour: readable wherever it is put, and following the reader's scheme where that is known.
 STYLE = """
@@ -47,9 +49,10 @@ def bars(left, x, y, scale, title, rows, mark, mark_text, show):
 
 
 def draw(groups, size, notes, control_holds):
-    """Of groups `equal`, `unequal`, `shared`, each (links, rows, mark)."""
+    """Of groups `equal`, `unequal`, `lossy`, `shared`, each (links, rows, mark); `size` is the file's length but for `lossy`."""
     seconds = lambda v: f"{v:.1f} s"
-    most = max(value for key in ("equal", "unequal") for _, found, _ in groups[key][1] for value in (*found, 1))
+    longest = lambda *keys: max(value for key in keys for _, found, _ in groups[key][1] for value in (*found, 1))
+    most = longest("equal", "unequal")
     parts = [f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8"/>',
              text(24, 36, "Time of a download", "head"),
              text(24, 55, f"{size / 1e6:.0f} MB over two idle links, a source behind each; shorter is better", "note"),
@@ -58,6 +61,10 @@ def draw(groups, size, notes, control_holds):
     for key, y in (("equal", 86), ("unequal", 282)):
         name, rows, ideal = groups[key]
         parts += bars(24, 168, y, 186 / most, name, rows, ideal, f"{ideal:.1f} s: both links full", seconds)
+    name, rows, ideal = groups["lossy"]
+    parts += [text(438, 262, "40 MB where one packet in a thousand is lost", "note"),
+              *bars(438, 594, 282, 140 / longest("lossy"), name.split(" ms, queue")[0] + " ms, loss 0.1 %, BBR servers", rows,
+                    ideal, f"{ideal:.1f} s: both links full", seconds)]
     name, rows, fair = groups["shared"]
     widest = max([75, *(value for _, found, _ in rows for value in found)])
     parts += bars(438, 594, 86, 140 / widest, name, rows, fair, "50 %: what one TCP leaves", lambda v: f"{v:.0f} %")
@@ -65,12 +72,11 @@ def draw(groups, size, notes, control_holds):
             "(four equal flows: 25 %).", "Mirrors: nginx, over TCP. mmTP: anabranch serve, over UDP."]
     if not control_holds:
         said.append("THE CONTROL DID NOT: these shares do not count.")
-    y = 278
+    y = 478
     for words in (*said, *notes):
-        for part in textwrap.wrap(words.replace(" %", "\u00a0%"), 57):
-            parts.append(text(438, y, part, "warn" if words.startswith("THE CONTROL") else "note"))
-            y += 15
-        y += 5
+        for part in textwrap.wrap(words.replace(" %", "\u00a0%"), 125):
+            parts.append(text(24, y, part, "warn" if words.startswith("THE CONTROL") else "note"))
+            y += 16
     label = "Time of a download over two links, and what a TCP neighbour keeps meanwhile"
     body = "\n".join(parts)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '

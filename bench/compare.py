@@ -239,6 +239,8 @@ def parse():
     parser.add_argument("--commit", help="what --bin was built from, if not from here")
     parser.add_argument("--bed", default="", help="of h, i and j: links whose name this regular expression finds")
     parser.add_argument("--row", default="", help="of h, i and j: programs whose name this regular expression finds")
+    parser.add_argument("--traces", type=lambda t: [os.path.abspath(path) for path in t.split(",")], help="of h: captured links, files of delivery times (mahimahi's "
+                        "form), with commas between: one more pair of links")
     parser.add_argument("--jobs", type=int, default=2, help="of h, i and j: runs side by side")
     parser.add_argument("--check", action="store_true", help="compare the tables with results.json, and end")
     parser.add_argument("--draw", action="store_true", help="make these tables again from results.json, and end")

@@ -99,8 +99,11 @@ class Part:
 def idle(options):
     """Table h."""
     size = lambda megabytes: (5 if options.quick else megabytes) * MEGA
+    beds = list(IDLE)
+    if options.traces:
+        beds.append((20, Bed(options.traces, [30, 60][:len(options.traces)], "100 pkt", loss=0.1)))
     return [Part(bed.name(), idle_rows(bed), size(megabytes), partial(once, options.binary, bed),
-                 {"sources": len(bed.rates), "seconds": None}, LOSSY_SEEDS if bed.loss else 1) for megabytes, bed in IDLE]
+                 {"sources": len(bed.rates), "seconds": None, "captured": bed.rates == options.traces}, LOSSY_SEEDS if bed.loss else 1) for megabytes, bed in beds]
 
 
 def shared(options):
@@ -149,7 +152,9 @@ def measure(options, parts, before, save):
         runs = (old["runs"] if old.get("bytes") == part.bytes else {}) | {row: got for row, got in runs.items() if got}
         kept[part.name] = {"name": part.name, "bytes": part.bytes, **part.facts,
                            "runs": {row: runs[row] for row in part.rows if row in runs}}
-        save({"beds": [kept[part.name] for part in parts if part.name in kept]})
+        # Links that the user captured are not in every run.
+        names = list(dict.fromkeys([part.name for part in parts] + [name for name in kept if kept[name].get("captured")]))
+        save({"beds": [kept[name] for name in names if name in kept]})
 
 
 def programs():

@@ -290,9 +290,10 @@ SHARE_GOAL, CONTROL_GOAL = 4, 5
 OURS = ["anabranch, mmTP", "anabranch, mirrors"]
 UNCOUPLED = "anabranch, mmTP --cc cubic --groups none"
 NOBODY = "nobody"
-#: The links of the chart: two pairs of table h, with what they carry in Mbit/s; and a shared one of table i, beside which other
-#: programs are measured too.
-CHART_IDLE = {"2×50 Mbit/s, RTT 50 ms, queue 50 ms": 100, "100+20 Mbit/s, RTT 20+80 ms, queue 60 ms": 120}
+#: The links of the chart: three pairs of table h, with what they carry in Mbit/s; and a shared one of table i, beside which
+#: other programs are measured too.
+CHART_IDLE = {"2×50 Mbit/s, RTT 50 ms, queue 50 ms": 100, "100+20 Mbit/s, RTT 20+80 ms, queue 60 ms": 120,
+              "2×50 Mbit/s, RTT 50 ms, queue 50 ms, loss 0.1 %, BBR servers": 100}
 CHART_SHARED = "20 Mbit/s, RTT 20 ms, queue 20 ms, 3 sources"
 OTHERS = ["axel -n3", "aria2 -s3", "aria2 -s16 -x16"]
 BACKGROUND = [f"{label} --background" for label in OURS]

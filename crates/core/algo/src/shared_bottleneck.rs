@@ -23,7 +23,9 @@
 //!   others; one interval that has them together joins them again;
 //! * of two paths over different uplinks only the delays count: they are joined by the first interval in
 //!   which the delays rise and fall together more than chance explains, once both have had delays for some
-//!   intervals ([`SETTLED_MIN`]). Neither losses nor similar statistics join them;
+//!   intervals ([`SETTLED_MIN`]), and if the queues behind the delays were equally long, as one queue is for
+//!   all: two equal links that fill at the same pace are told apart by it once one of them loses more. Neither
+//!   losses nor similar statistics join them;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is where paths start: together
 //!   with those of its uplink, or with all paths if its uplink is unknown. So is a new path, or one that was
 //!   [reset](Detector::reset);
@@ -36,6 +38,7 @@
 mod correlation;
 mod hysteresis;
 mod parameters;
+mod queues;
 mod quiet;
 mod rfc8382;
 mod stats;
@@ -48,6 +51,7 @@ use crate::{Span, Time};
 use correlation::{Correlation, PathDeltas};
 use hysteresis::{Hysteresis, PathEvidence};
 pub use parameters::*;
+use queues::RecentQueues;
 use quiet::PathLosses;
 use stats::PathStats;
 pub use stats::SummaryStats;
@@ -221,10 +225,12 @@ impl Detector {
             .map(|((path, group), losses)| path_evidence(path, *group, losses))
             .collect();
         let deltas: Vec<PathDeltas> = self.paths.iter().map(PathDeltas::of).collect();
+        let queues: Vec<RecentQueues> = self.paths.iter().map(RecentQueues::of).collect();
         let correlation = |a: usize, b: usize| match deltas[a].correlation(&deltas[b]) {
             Correlation::Correlated => {
                 let queue = !losses[a].is_quiet() && !losses[b].is_quiet();
-                let clear = queue && deltas[a].is_clearly_like(&deltas[b]);
+                let clear =
+                    queue && queues[a].may_be_one_with(&queues[b]) && deltas[a].is_clearly_like(&deltas[b]);
                 if clear { Correlation::ClearlyCorrelated } else { Correlation::Correlated }
             }
             Correlation::Uncorrelated => Correlation::Uncorrelated,

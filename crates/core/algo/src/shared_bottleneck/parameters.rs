@@ -91,6 +91,12 @@ pub const CLEAR_DEVIATIONS: i64 = 5;
 /// The number of intervals with losses and without a queue, of [`M`], that each of two paths must have for
 /// its losses to be evidence.
 pub const QUIET_LOSSES_MIN: usize = 2;
+/// The part of the longer of two queues by which two paths' queues may differ in an interval, if one queue
+/// makes both.
+pub const SAME_QUEUE_PART: i64 = 4;
+/// How many of the [`RECENT`] newest intervals may show two paths' queues as different before a join of two
+/// uplinks is refused.
+pub const OTHER_QUEUE_MAX: usize = 1;
 /// The number of parts of an interval for which it is recorded whether packets were lost, so that losses of
 /// two paths can be compared.
 pub const LOSS_SLOTS: usize = 4;

@@ -101,6 +101,8 @@ pub(super) struct PathStats {
     /// The last sample, in ns, and the part of the running interval in which it came.
     last: i64,
     last_part: usize,
+    /// The smallest sample since the path was added or reset, in ns; the first sample is 0.
+    lowest: i64,
     /// The smallest round-trip time; zero if it is unknown.
     rtt_min: Span,
     /// mean_delay = E_M(E_T(OWD)) in 2⁻⁸ ns, without the running interval (section 3.2.1).
@@ -130,6 +132,7 @@ impl PathStats {
         open.rough += u128::from(x.abs_diff(self.last)).pow(2);
         (self.last, self.last_part) = (x, part);
         open.low = if open.samples == 0 { x } else { open.low.min(x) };
+        self.lowest = self.lowest.min(x);
         open.samples += 1;
         open.mean += x;
         self.open_parts[part].samples += 1;
@@ -270,10 +273,21 @@ impl PathStats {
 
     /// Returns for each interval, newest first, whether it was without a queue, as far as its delays tell.
     pub(super) fn quiet(&self) -> Vec<bool> {
-        let sampled = || self.closed.iter().filter(|i| i.samples > 0);
-        let floor = sampled().map(|i| i.low).min().unwrap_or(0);
-        let most = self.rtt_min.over(QUIET_PART).min(QUIET_MAX).as_nanos() as i64;
+        let sampled = self.closed.iter().filter(|i| i.samples > 0);
+        let floor = sampled.map(|i| i.low).min().unwrap_or(0);
+        let most = self.quiet_most();
         self.closed.iter().map(|i| i.samples > 0 && (i.mean >> FRACTION) - floor < most).collect()
+    }
+
+    /// Iterates over the intervals, newest first: the mean delay above the smallest that the path ever had, in
+    /// ns; `None` if the interval has no samples.
+    pub(super) fn queues(&self) -> impl Iterator<Item = Option<i64>> {
+        self.closed.iter().map(|i| (i.samples > 0).then(|| (i.mean >> FRACTION) - self.lowest))
+    }
+
+    /// Returns the longest mean queue that still counts as none, in ns.
+    pub(super) fn quiet_most(&self) -> i64 {
+        self.rtt_min.over(QUIET_PART).min(QUIET_MAX).as_nanos() as i64
     }
 
     /// Iterates over the intervals, newest first: in which parts of each packets were lost.

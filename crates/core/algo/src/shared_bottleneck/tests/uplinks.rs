@@ -73,6 +73,48 @@ fn two_bottlenecks_behind_two_uplinks_stay_apart() {
     assert!(mean >= 115, "{mean} of 120 s: {all:?}");
 }
 
+/// Returns the groups after each second, where two uplinks have these queues: ms at a time in ms.
+fn fill(queue: [fn(u64) -> f64; 2], secs: u64) -> Vec<Vec<u32>> {
+    let (mut detector, mut rng, mut seconds) = (Detector::new(), SplitMix64(1), Vec::new());
+    assert_eq!([detector.add(Some(0)), detector.add(Some(1))], [Some(0), Some(1)]);
+    for ms in 0..secs * 1_000 {
+        let now = Time::from_nanos(ms * 1_000_000);
+        for (path, queue) in queue.iter().enumerate() {
+            let delay = 50.0 + queue(ms) + 0.5 * rng.unit();
+            detector.rtt_min(path, Span::from_millis(50));
+            detector.delivered(path, 1);
+            detector.sample(path, now, Span::from_nanos((delay * 1e6) as u64));
+        }
+        detector.tick(now);
+        if ms % 1_000 == 999 {
+            seconds.push(detector.groups().to_vec());
+        }
+    }
+    seconds
+}
+
+#[test]
+fn equal_links_that_fill_at_the_same_pace_are_told_apart_by_what_a_loss_leaves() {
+    // Both overshoot, and are full for the first time after 4 s. Then one keeps a half, the other nothing.
+    fn half(ms: u64) -> f64 {
+        saw(ms, 20.0)
+    }
+    fn none(ms: u64) -> f64 {
+        saw(ms, 1.0)
+    }
+    fn saw(ms: u64, left: f64) -> f64 {
+        match ms {
+            0..1_000 => (ms as f64 / 12.0).min(50.0),
+            1_000..4_200 => 25.0 + (ms - 1_000) as f64 / 128.0,
+            _ => left + ((ms - 4_200) % 6_000) as f64 / 240.0 + 2.0 * (ms as f64 / 300.0).sin(),
+        }
+    }
+    assert!(fill([half, none], 60).iter().all(|groups| groups == &[0, 1]));
+    // One queue behind both is still found.
+    let one = fill([half, half], 60);
+    assert!(one.iter().position(|groups| groups == &[0, 0]).is_some_and(|second| second < 10), "{one:?}");
+}
+
 #[test]
 fn over_one_uplink_everything_is_as_where_none_is_known() {
     let queues = |seed| vec![Queue::busy(seed), Queue::busy_otherwise(seed + 100), Queue::busy(seed + 200)];
