@@ -110,6 +110,8 @@ pub(super) struct Connection {
     sampled: Option<Instant>,
     /// The segments that had arrived by `sampled`.
     segments: u32,
+    /// Whether a request was sent since the kernel was last told that the connection receives in bulk.
+    looks_interactive: bool,
     rcvlowat: ReceiveLowWatermark,
     /// The credentials for a proxy that takes requests themselves instead of opening a tunnel. The outer
     /// `None` means that there is no such proxy, the inner one that it needs no credentials.
@@ -209,6 +211,7 @@ impl Connection {
             unbound,
             sampled: None,
             segments: 0,
+            looks_interactive: false,
             rcvlowat: ReceiveLowWatermark::new(),
             relay,
         })
@@ -275,6 +278,7 @@ impl Connection {
 
     /// Queues a request behind those before it. The next call of `head` or `data` sends it.
     pub(super) fn send_request(&mut self, request: Request<()>) {
+        self.looks_interactive = true;
         match &mut self.http {
             HttpConnection::H1(http) => http.send_request(&request),
             HttpConnection::H2(http) => http.send_request(request),
@@ -351,6 +355,9 @@ impl Connection {
             return None;
         }
         self.sampled = Some(now);
+        if std::mem::take(&mut self.looks_interactive) {
+            tcp::receive_in_bulk(self.fd.as_fd());
+        }
         let sample = tcp::sample(self.fd.as_fd())?;
         self.segments = sample.segments;
         self.rcvlowat.on_sample(now, sample.received_bytes, window.bound());
