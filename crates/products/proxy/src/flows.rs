@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
+use anabranch_net::places::host_of;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -28,9 +29,10 @@ pub struct Timeouts {
     pub half_closed: Duration,
 }
 
-/// Returns the name under which the server counts a connection: the client, or without keys its host.
+/// Returns the name under which the server counts a connection: the client, or without keys its host, which
+/// has all IPv6 addresses of a network of 64 bits.
 pub(crate) fn user(client: Option<&str>, from: SocketAddr) -> String {
-    client.map_or_else(|| from.ip().to_canonical().to_string(), str::to_owned)
+    client.map_or_else(|| host_of(from.ip()).to_string(), str::to_owned)
 }
 
 impl Default for Timeouts {
@@ -278,5 +280,18 @@ impl std::ops::Deref for Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.flows.lock().flows.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_keys_all_addresses_of_an_ipv6_host_are_one_user() {
+        let user = |from: &str| user(None, from.parse().unwrap());
+        assert_eq!(user("[2001:db8:1:2::7]:99"), user("[2001:db8:1:2:ffff::1]:100"));
+        assert_ne!(user("[2001:db8:1:2::7]:99"), user("[2001:db8:1:3::7]:99"));
+        assert_eq!(user("[::ffff:192.0.2.7]:99"), "192.0.2.7");
     }
 }
