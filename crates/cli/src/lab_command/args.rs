@@ -397,7 +397,7 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
 }
 
 fn controller(name: &str) -> Result<String, String> {
-    anabranch_lab::scenario::check::controller(name).map(|()| name.into())
+    anabranch_lab::Controllers::default().check(name).map(|()| name.into())
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

@@ -14,6 +14,7 @@
 //! * [`fair_share`]: shares a bounded resource fairly between clients.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
+//! * [`controller`]: one of that table, or one that a program brings.
 //! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
 //! * [`shared_bottleneck`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
 //! * [`subflow`]: those three joined: rounds, recovery, probes, timeouts.
@@ -25,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod control;
+pub mod controller;
 pub mod fair_share;
 pub mod machine;
 pub mod rate_limit;

@@ -13,6 +13,8 @@
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
 //! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
+//! * [`controllers`]: which controllers a scenario may name, those of the caller's program too.
+//! * [`hint`]: which name was probably meant.
 //! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at; [`series`]: lines over time as data.
@@ -23,8 +25,10 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+pub mod controllers;
 mod digest;
 pub mod domain;
+pub mod hint;
 pub mod linux;
 pub mod metric;
 mod observations;
@@ -47,6 +51,7 @@ mod task;
 mod world;
 
 pub use content::Content;
+pub use controllers::Controllers;
 pub use sim_source::Misbehaviour;
 pub use simulation::{Fault, PathSpec, Simulation};
 pub use world::World;

@@ -152,6 +152,9 @@ fn loaded(scenario: &Scenario, controller: &str) -> Result<(), String> {
         flow_instances(scenario, controller, 1).find(|instance| kernel_name(instance.controller).is_none());
     missing.map_or(Ok(()), |instance| {
         let name = instance.controller;
+        if scenario.controllers.known.is_own(name) {
+            return Err(format!("the world `kernel` has no controller `{name}`: this program brings it"));
+        }
         Err(format!("this kernel has no controller `{name}`: load it first: anabranch kernel load {name}"))
     })
 }

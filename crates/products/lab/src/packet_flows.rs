@@ -15,7 +15,8 @@ mod mirrors;
 mod segment;
 mod send_backlog;
 
-use anabranch_algo::control::{Algorithm, SubflowStats};
+use anabranch_algo::control::SubflowStats;
+use anabranch_algo::controller::Controller;
 use anabranch_algo::shared_bottleneck::Detector;
 use anabranch_algo::subflow::Subflow;
 use anabranch_algo::{Span, Time};
@@ -46,7 +47,7 @@ enum TimerKind {
 /// One path of a flow.
 struct SubflowEntry {
     /// Its batches are single packets.
-    subflow: Subflow<PayloadKind, u8>,
+    subflow: Subflow<PayloadKind, u8, Controller>,
     flow: u32,
     /// Where its numbers stand in [`PacketFlows::members`], and from where to where its group does.
     at: u32,
@@ -288,7 +289,7 @@ impl PacketFlows {
     fn push_subflow(
         &mut self,
         flow: u32,
-        control: Algorithm,
+        control: Controller,
         down: RouteId,
         up: Option<RouteId>,
     ) -> SubflowId {

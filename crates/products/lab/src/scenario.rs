@@ -48,6 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::controllers::ComparedControllers;
 pub use error::ScenarioError;
 pub use link::{Codel, DropOf, Gilbert, Link, Random, TargetedDrop, VictimPolicy};
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
@@ -80,9 +81,9 @@ pub struct Scenario {
     #[serde(default = "one")]
     pub seeds: u64,
     /// Congestion controllers to compare: names of [`anabranch_algo::control::ALGORITHMS`], with `+START` if
-    /// wanted.
+    /// wanted, and of those that the program brings.
     #[serde(default = "default_controllers")]
-    pub controllers: Vec<String>,
+    pub controllers: ComparedControllers,
     /// Links, one direction each.
     #[serde(default)]
     pub link: BTreeMap<String, Link>,
@@ -115,8 +116,8 @@ fn one() -> u64 {
 fn one_flow() -> u32 {
     1
 }
-fn default_controllers() -> Vec<String> {
-    vec!["nmcc".into()]
+fn default_controllers() -> ComparedControllers {
+    vec!["nmcc".to_owned()].into()
 }
 
 /// How a flow transports.

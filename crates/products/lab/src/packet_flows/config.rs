@@ -1,7 +1,7 @@
 //! What flows are made of.
 
 use anabranch_algo::Time;
-use anabranch_algo::control::Algorithm;
+use anabranch_algo::controller::ControllerKind;
 use anabranch_mirror::receive_windows::Sharing;
 use anabranch_sim::RouteId;
 
@@ -9,7 +9,7 @@ use anabranch_sim::RouteId;
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
     /// Its paths: controller, route of data, route of acknowledgements (none: they are back at once), group.
-    pub paths: Vec<(Algorithm, RouteId, Option<RouteId>, u32)>,
+    pub paths: Vec<(ControllerKind, RouteId, Option<RouteId>, u32)>,
     /// Size of its packets on the wire, bytes.
     pub packet_bytes: u16,
     /// How many packets it transfers; none: without end.

@@ -2,6 +2,7 @@
 
 use anabranch_algo::Time;
 use anabranch_algo::control::{CongestionCause, Group};
+use anabranch_algo::controller::Controller;
 use anabranch_algo::sent_packets::Delivery;
 use anabranch_algo::shared_bottleneck::Detector;
 use anabranch_algo::subflow::{AckRule, Subflow, Timer};
@@ -23,7 +24,7 @@ impl PacketFlows {
         let no = self.flows.len();
         let first = self.subflows.len() as u32;
         for (control, down, up, _) in &config.paths {
-            self.push_subflow(no as u32, *control, *down, *up);
+            self.push_subflow(no as u32, control.fresh(), *down, *up);
         }
         self.flows.push(PacketFlow {
             first,
@@ -35,7 +36,7 @@ impl PacketFlows {
             stopped: false,
             detector: config.detect.as_deref().map(detector),
             mirrors: config.mirrors.as_deref().map(|sharing| {
-                Box::new(MirrorReceiver::new(sharing, config.paths[0].0, config.packet_bytes))
+                Box::new(MirrorReceiver::new(sharing, &config.paths[0].0, config.packet_bytes))
             }),
         });
         let detector = self.flows[no].detector.as_ref();
@@ -82,7 +83,7 @@ impl PacketFlows {
     fn coupled<R>(
         &mut self,
         sub: usize,
-        f: impl FnOnce(&mut Subflow<PayloadKind, u8>, &Group<'_>) -> R,
+        f: impl FnOnce(&mut Subflow<PayloadKind, u8, Controller>, &Group<'_>) -> R,
     ) -> R {
         let sub = &mut self.subflows[sub];
         let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];

@@ -26,7 +26,8 @@ pub(super) enum SegmentKind {
 pub struct Segment {
     /// Which packet of the path.
     pub(super) id: u64,
-    /// From the top: 32 bits of path, 16 of size, then [`SegmentKind`], [`MARKED`](Self::MARKED), one.
+    /// From the top: 32 bits of path, 16 of size, 12 of [`BEHIND`](Self::BEHIND), then [`SegmentKind`],
+    /// [`MARKED`](Self::MARKED), one.
     rest: NonZeroU64,
 }
 
@@ -34,6 +35,9 @@ impl Segment {
     const MARKED: u64 = 1 << 1;
     const KIND_SHIFT: u32 = 2;
     const KIND: u64 = 3 << Self::KIND_SHIFT;
+    /// Of an acknowledgement of two packets: by how much the number of the earlier one is less.
+    const BEHIND: u64 = 0xfff << Self::BEHIND_SHIFT;
+    const BEHIND_SHIFT: u32 = 4;
     const BYTES_SHIFT: u32 = 16;
     const BYTES: u64 = 0xffff << Self::BYTES_SHIFT;
     const SUBFLOW_SHIFT: u32 = 32;
@@ -84,6 +88,10 @@ impl anabranch_sim::Packet for Segment {
         if self.is_ect() {
             self.rest |= Self::MARKED;
         }
+    }
+    /// A path has a flow in each direction.
+    fn flow_key(&self) -> u64 {
+        self.rest.get() & !(Self::BYTES | Self::MARKED | Self::BEHIND)
     }
     #[inline]
     fn flow(&self) -> Option<u32> {

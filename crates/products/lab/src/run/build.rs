@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anabranch_algo::Span;
-use anabranch_algo::control::{Algorithm, Window};
+use anabranch_algo::control::Window;
+use anabranch_algo::controller::ControllerKind;
 use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mmtp::subscriber::Grouping;
 use anabranch_sim::{Histogram, Stats};
@@ -73,7 +74,7 @@ impl SimulatedScenario {
     }
 
     fn packet_flow(&mut self, scenario: &Scenario, instance: &FlowInstance<'_>) -> FlowBackend {
-        let (flow, control) = (instance.flow, algorithm(instance));
+        let (flow, control) = (instance.flow, controller_kind(scenario, instance));
         let layout = instance.layout(self.links.packet_bytes);
         let groups = TopologyGroups::initial(scenario, flow);
         let is_mirrors = flow.transport == Transport::Mirrors;
@@ -89,7 +90,7 @@ impl SimulatedScenario {
             let up = if up.is_empty() { None } else { Some(self.simulation.route(&up)) };
             // The senders of mirrors know nothing of each other.
             let group = if is_mirrors { p as u32 } else { groups[p] };
-            paths.push((control, self.simulation.route(&down), up, group));
+            paths.push((control.clone(), self.simulation.route(&down), up, group));
         }
         let config = FlowConfig {
             paths,
@@ -111,7 +112,7 @@ impl SimulatedScenario {
         instance: &FlowInstance<'_>,
         sources: &Sources,
     ) -> FlowBackend {
-        let (flow, control) = (instance.flow, algorithm(instance));
+        let (flow, control) = (instance.flow, controller_kind(scenario, instance));
         let receiver = self.simulation.receiver(flow.coalesce.0);
         if flow.groups == Groups::Auto {
             self.simulation.grouping(receiver, Grouping::Auto);
@@ -123,7 +124,7 @@ impl SimulatedScenario {
             if up.is_empty() {
                 up.push(self.simulation.pipe(Span::ZERO));
             }
-            let mut spec = PathSpec::new(&down, &up, control);
+            let mut spec = PathSpec::new(&down, &up, control.clone());
             spec.group = groups[p];
             spec.uplink = uplinks[p];
             spec.payload_max = udp_payload_max(self.links.packet_bytes);
@@ -307,6 +308,6 @@ fn source_name(flow: &str, p: usize, path: &Path) -> String {
     path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
 }
 
-fn algorithm(instance: &FlowInstance<'_>) -> Algorithm {
-    Algorithm::by_name(instance.controller).expect("checked: the controller exists")
+fn controller_kind(scenario: &Scenario, instance: &FlowInstance<'_>) -> ControllerKind {
+    scenario.controllers.known.kind(instance.controller).expect("checked: the controller exists")
 }

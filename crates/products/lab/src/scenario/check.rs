@@ -4,10 +4,10 @@ mod measure;
 mod needs;
 
 use anabranch_algo::Span;
-use anabranch_algo::control::{ALGORITHMS, Algorithm};
 
-use super::error::{ScenarioError, hint, missing};
+use super::error::ScenarioError;
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
+use crate::hint::{hint, missing};
 
 /// The most links a scenario may have.
 pub const LINKS_MAX: usize = 100_000;
@@ -33,18 +33,6 @@ fn ensure(so: bool, key: impl Into<String>, what: impl FnOnce() -> String) -> Ch
 /// A probability.
 fn probability(value: f64, key: String) -> Checked {
     ensure((0.0..=1.0).contains(&value), key, || format!("{value} is no probability: from 0 to 1"))
-}
-
-/// Whether there is a controller of this name.
-///
-/// # Errors
-/// A sentence with the nearest name.
-pub fn controller(name: &str) -> Result<(), String> {
-    if Algorithm::by_name(name).is_some() {
-        return Ok(());
-    }
-    let base = name.split('+').next().unwrap_or(name);
-    Err(format!("there is no controller `{name}`{}", hint(base, ALGORITHMS.iter().map(|entry| entry.name))))
 }
 
 impl Scenario {
@@ -88,7 +76,7 @@ impl Scenario {
         ensure(!self.controllers.is_empty(), "controllers", || "name at least one".into())?;
         for (index, name) in self.controllers.iter().enumerate() {
             let key = || format!("controllers.{index}");
-            controller(name).map_err(|what| ScenarioError::at(key(), what))?;
+            self.controller(name, key())?;
             ensure(!self.controllers[..index].contains(name), key(), || format!("`{name}` twice"))?;
         }
         ensure(self.link.len() <= LINKS_MAX, "link", || format!("more than {LINKS_MAX} links"))?;
@@ -105,12 +93,11 @@ impl Scenario {
             ensure(self.case[..index].iter().all(|other| other.name != *name), key(), || {
                 format!("there are two cases `{name}`")
             })?;
-            ensure(controller(name).is_err(), key(), || {
+            ensure(self.controllers.known.check(name).is_err(), key(), || {
                 format!("`{name}` is a controller's name too, and keys of `paper` could mean either")
             })?;
             for (i, name) in case.controllers.iter().enumerate() {
-                controller(name)
-                    .map_err(|what| ScenarioError::at(format!("case.{index}.controllers.{i}"), what))?;
+                self.controller(name, format!("case.{index}.controllers.{i}"))?;
             }
         }
         Ok(())
@@ -191,7 +178,7 @@ impl Scenario {
     fn check_flow(&self, flow: &Flow, key: &str) -> Checked {
         let at = |field: &str| format!("{key}.{field}");
         if let Some(name) = &flow.controller {
-            controller(name).map_err(|what| ScenarioError::at(at("controller"), what))?;
+            self.controller(name, at("controller"))?;
         }
         ensure(flow.count > 0, at("count"), || "at least 1".into())?;
         ensure(!flow.paths.is_empty(), at("paths"), || "a flow needs at least one path".into())?;
@@ -290,6 +277,11 @@ impl Scenario {
             }
             _ => Err(ScenarioError::at(key, "name one `link` or one `source`")),
         }
+    }
+
+    /// Whether there is a controller of this name.
+    fn controller(&self, name: &str, key: String) -> Checked {
+        self.controllers.known.check(name).map_err(|what| ScenarioError::at(key, what))
     }
 
     /// The link of this name.

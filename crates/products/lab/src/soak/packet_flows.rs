@@ -113,7 +113,7 @@ impl PacketFlowSoak<'_> {
                 1 => p as u32,
                 _ => rng.below(3) as u32,
             };
-            paths.push((control, self.route(&down), self.back(&up, pipe), group));
+            paths.push((control.into(), self.route(&down), self.back(&up, pipe), group));
             names.push(name);
             ways.push(MeshPath { down, up, pipe });
         }

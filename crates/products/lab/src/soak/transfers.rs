@@ -159,7 +159,7 @@ impl TransferSoak<'_> {
             if self.rng.chance(0.5) {
                 let (_, control) = controller(&mut self.rng);
                 let back = self.simulation.pipe(Span::from_millis(10));
-                let paths = vec![(control, route, Some(self.simulation.route(&[back])), 0)];
+                let paths = vec![(control.into(), route, Some(self.simulation.route(&[back])), 0)];
                 let (packet_bytes, packets, start, detect) = (1_200, None, Time::ZERO, None);
                 let stop = Some(stop);
                 let config = FlowConfig { paths, packet_bytes, packets, start, stop, detect, mirrors: None };

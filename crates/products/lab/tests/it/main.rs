@@ -5,5 +5,8 @@ mod chaos;
 mod domain;
 mod fairness;
 mod groups;
+mod own_controllers;
 mod scenario;
 mod simulation;
+#[path = "../../examples/your_controller.rs"]
+mod your_controller;
