@@ -78,6 +78,7 @@ impl Network {
             start: Time::ZERO + start,
             stop: None,
             detect: None,
+            ack_delay: None,
             mirrors: None,
         };
         self.simulation.packet_flows_mut().flow(&config);

@@ -132,6 +132,9 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
         if flow.transport != Transport::Packet {
             return refuse(format!("has no mmTP and no mirrors: flow.{name}.transport must be `packet`"));
         }
+        if flow.arrivals.is_some() {
+            return refuse(format!("has one transfer a flow: flow.{name}.arrivals must not be set"));
+        }
         if flow.groups == Groups::Auto {
             return refuse(format!("does not detect groups: flow.{name}.groups must not be `auto`"));
         }

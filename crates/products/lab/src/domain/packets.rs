@@ -46,6 +46,7 @@ pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
             start,
             stop: None,
             detect: None,
+            ack_delay: None,
             mirrors: None,
         }));
     }

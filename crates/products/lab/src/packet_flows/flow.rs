@@ -24,7 +24,7 @@ impl PacketFlows {
         let no = self.flows.len();
         let first = self.subflows.len() as u32;
         for (control, down, up, _) in &config.paths {
-            self.push_subflow(no as u32, control.fresh(), *down, *up);
+            self.push_subflow(no as u32, control.fresh(), *down, *up, config.ack_delay);
         }
         self.flows.push(PacketFlow {
             first,
@@ -146,26 +146,33 @@ impl PacketFlows {
         if flow.stopped {
             return;
         }
-        let kind = sub.subflow.sent_packets().get(segment.id).copied().unwrap_or(PayloadKind::Nothing);
-        let delivery = sub.subflow.delivered(now, segment.id, 0);
         sub.unresponsive = false;
-        let counts = match delivery {
-            Delivery::Acked { .. } => flow.backlog.delivered(kind),
-            Delivery::SpuriousLoss { .. } => flow.backlog.delivered_late(kind),
-            Delivery::Duplicate | Delivery::Unknown => false,
-        };
-        if counts {
-            sub.delivered += 1;
-            if flow.backlog.is_done() {
-                flow.done = Some(now);
+        // Of two packets the earlier one is the sample (RFC 7323 section 4.3).
+        let (mut acked, mut sample, mut newest) = (0, None, 0);
+        for id in segment.earlier().into_iter().chain([segment.id]) {
+            let kind = sub.subflow.sent_packets().get(id).copied().unwrap_or(PayloadKind::Nothing);
+            let delivery = sub.subflow.delivered(now, id, 0);
+            let counts = match delivery {
+                Delivery::Acked { .. } => flow.backlog.delivered(kind),
+                Delivery::SpuriousLoss { .. } => flow.backlog.delivered_late(kind),
+                Delivery::Duplicate | Delivery::Unknown => false,
+            };
+            if counts {
+                sub.delivered += 1;
+                if flow.backlog.is_done() {
+                    flow.done = Some(now);
+                }
+            }
+            if let Delivery::Acked { sent_at, seq } = delivery {
+                (acked, sample, newest) = (acked + 1, sample.or(Some(sent_at)), seq);
             }
         }
-        if let Delivery::Acked { sent_at, seq } = delivery {
+        if acked > 0 {
             let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
             let group = Group { members, me: (sub.at - sub.group.0) as usize };
-            let window_changed = sub.subflow.acked(now, 1, seq, Some(sent_at), AckRule::ONE_BY_ONE, &group);
+            let window_changed = sub.subflow.acked(now, acked, newest, sample, AckRule::ONE_BY_ONE, &group);
             if segment.is_marked() {
-                let counts = sub.subflow.congestion(now, CongestionCause::EcnCe, seq, &group);
+                let counts = sub.subflow.congestion(now, CongestionCause::EcnCe, newest, &group);
                 sub.reductions += u32::from(counts);
             }
             let member = &mut self.members[sub.at as usize];

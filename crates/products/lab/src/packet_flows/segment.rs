@@ -73,6 +73,28 @@ impl Segment {
         let kind = (SegmentKind::Ack as u64) << Self::KIND_SHIFT | u64::from(ACK_BYTES) << Self::BYTES_SHIFT;
         Self { id: self.id, rest: NonZeroU64::MIN | rest | kind }
     }
+
+    /// What acknowledges it together with another one of the path, marked if one of them is; none if their
+    /// numbers are too far apart.
+    pub(super) fn ack_with(self, other: Self) -> Option<Self> {
+        let (first, last) = if self.id < other.id { (self, other) } else { (other, self) };
+        let behind = last.id - first.id;
+        if !(1..1 << 12).contains(&behind) {
+            return None;
+        }
+        let ack = last.ack();
+        let rest = ack.rest | behind << Self::BEHIND_SHIFT | first.rest.get() & Self::MARKED;
+        Some(Self { rest, ..ack })
+    }
+
+    /// The number of the other packet that an acknowledgement is for, if it is for two.
+    #[inline]
+    pub(super) const fn earlier(self) -> Option<u64> {
+        match (self.rest.get() & Self::BEHIND) >> Self::BEHIND_SHIFT {
+            0 => None,
+            behind => Some(self.id - behind),
+        }
+    }
 }
 
 impl anabranch_sim::Packet for Segment {

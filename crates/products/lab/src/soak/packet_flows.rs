@@ -132,6 +132,7 @@ impl PacketFlowSoak<'_> {
             start,
             stop,
             detect,
+            ack_delay: rng.chance(0.2).then(|| Span::from_millis(1 + rng.below(100))),
             mirrors: None,
         };
         let no = self.simulation.packet_flows_mut().flow(&config);

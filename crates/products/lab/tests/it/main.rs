@@ -1,5 +1,6 @@
 //! The laboratory's worlds and tables, from outside.
 
+mod arrivals;
 mod background;
 mod chaos;
 mod domain;

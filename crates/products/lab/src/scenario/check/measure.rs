@@ -82,7 +82,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
         }
     }
     if needs.sizes {
-        let endless = flows().into_iter().find(|(_, flow)| flow.size.is_none());
+        let endless = flows().into_iter().find(|(_, flow)| !flow.is_finite());
         ensure(endless.is_none(), at("flows"), || {
             let name = endless.map_or("", |(name, _)| name);
             format!("flow `{name}` has no `size` and so never completes")
