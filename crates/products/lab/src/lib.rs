@@ -15,6 +15,7 @@
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`controllers`]: which controllers a scenario may name, those of the caller's program too.
 //! * [`hint`]: which name was probably meant.
+//! * [`named_network`]: networks that are built in or in files.
 //! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at; [`series`]: lines over time as data.
@@ -31,6 +32,7 @@ pub mod domain;
 pub mod hint;
 pub mod linux;
 pub mod metric;
+pub mod named_network;
 mod observations;
 pub mod outcome;
 pub mod packet_flows;

@@ -42,6 +42,7 @@ pub mod load;
 pub mod notes;
 pub mod schema;
 mod set;
+pub mod topology;
 mod trace_file;
 pub mod units;
 

@@ -11,7 +11,7 @@ use toml::{Spanned, Value};
 
 use super::error::ScenarioError;
 use super::schema::{SchemaNode, schema_at};
-use super::{Scenario, TraceFile, built_in};
+use super::{Scenario, TraceFile, built_in, topology};
 use crate::controllers::Controllers;
 use crate::hint::hint;
 
@@ -81,9 +81,15 @@ impl ScenarioReader {
         let (places, table) = SpanIndex::of(text).map_err(|e| e.in_file(name))?;
         let read = || {
             let tree = toml::Table::deserialize(Deserializer::from(table.clone()));
-            verify(&Value::Table(tree.map_err(|e| places.explain(&e))?), &[])?;
-            let scenario = Scenario::deserialize(Deserializer::from(table));
-            let mut scenario = scenario.map_err(|e| places.explain(&e))?;
+            let mut tree = tree.map_err(|e| places.explain(&e))?;
+            let is_short = topology::expand(&mut tree, dir)?;
+            let tree = Value::Table(tree);
+            verify(&tree, &[])?;
+            let mut scenario = match is_short {
+                // What was put in has no place in the text.
+                true => tree.try_into().map_err(|e: toml::de::Error| ScenarioError::of("", said(&e)))?,
+                false => Scenario::deserialize(Deserializer::from(table)).map_err(|e| places.explain(&e))?,
+            };
             scenario.controllers.known = self.controllers.clone();
             scenario.resolve(dir);
             scenario.check_cases(self.only.as_deref())?;
@@ -189,7 +195,7 @@ impl SpanIndex {
 
     /// What the parser says, with the key around the place it means.
     fn explain(&self, error: &toml::de::Error) -> ScenarioError {
-        let message = error.message().trim().replace('\n', "; ").replace("missing field", "missing key");
+        let message = said(error);
         let Some(span) = error.span() else { return ScenarioError::of("", message) };
         let around = |(_, value): &(usize, Range<usize>)| {
             !span.is_empty() && value.start <= span.start && span.end <= value.end
@@ -203,6 +209,11 @@ impl SpanIndex {
         error.line = Some(self.line_at(span.start));
         error
     }
+}
+
+/// What the parser says, in a line.
+fn said(error: &toml::de::Error) -> String {
+    error.message().trim().replace('\n', "; ").replace("missing field", "missing key")
 }
 
 /// A dotted path, longer by `key`.
@@ -267,7 +278,16 @@ pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
     }
     let here = path.join(".");
     let place = if here.is_empty() { String::new() } else { format!(" in {here}") };
-    let mut what = format!("unknown key `{key}`{place}{}", hint(key, keys.iter().copied()));
+    let short = match path {
+        [] => &[topology::KEY][..],
+        ["flow", _, "paths", _] => topology::PATH_KEYS,
+        _ => &[],
+    };
+    if short.contains(&key) {
+        let what = "it is only read with the file, where it stands for links: name those";
+        return Err(ScenarioError::at(join(&here, key), what));
+    }
+    let mut what = format!("unknown key `{key}`{place}{}", hint(key, keys.iter().chain(short).copied()));
     // A key that belongs to another table: name it.
     if !what.contains("did you mean") {
         let homes = ["", "link.NAME", "flow.NAME", "flow.NAME.paths.0", "cbr.NAME", "fault.0", "measure.0"];
