@@ -268,7 +268,7 @@ fn begin(head: &[u8; 8]) -> World {
     let mut world_paths = Vec::new();
     for p in 0..world_sources.len() + usize::from(paths) % 3 {
         let source = p % world_sources.len();
-        let control = Algorithm::by_name(if local & 1 == 0 { "nmcc" } else { "reno" }).expect("there");
+        let control = Algorithm::by_name(if local & 1 == 0 { "nmcc" } else { "reno" }).expect("there").into();
         let payload_max = [600, 1_252, 1_472, 17_000][usize::from(local) / 2 % 4];
         let receive_buffer = if local & 8 == 0 { 1 << 22 } else { 4_096 };
         let group = if local & 16 == 0 { 0 } else { p as u32 };

@@ -262,8 +262,8 @@ pub struct Domain {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Only these networks, separated by commas
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    /// Only these networks, separated by commas: names, or files in GML, GraphML or our own form
+    #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
     pub network: Vec<String>,
 
     /// What every queue holds, packets of 1500 bytes. Without this option: 100
@@ -397,7 +397,7 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
 }
 
 fn controller(name: &str) -> Result<String, String> {
-    anabranch_lab::scenario::check::controller(name).map(|()| name.into())
+    anabranch_lab::Controllers::default().check(name).map(|()| name.into())
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

@@ -1,6 +1,7 @@
 //! `anabranch lab domain`: the study of whole networks. The crate `lab` has the study and its tables.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,9 +9,11 @@ use anabranch_lab::domain::check::{Check, Compared, checks};
 use anabranch_lab::domain::rank_pairs::{self, PairTask, pair_gains};
 use anabranch_lab::domain::report::{Page, tables};
 use anabranch_lab::domain::study::{
-    CAPACITIES_MBITS, Gains, Mean, Options, POLICIES, QUEUE_PACKETS, Study, Task, World,
+    CAPACITIES_MBITS, Gains, Mean, Options, POLICIES, QUEUE_PACKETS, Study, StudyNetwork, Task, World,
 };
+use anabranch_lab::named_network;
 use anabranch_lab::sweep::pool::{self, Event};
+use anabranch_topology::import::Defaults;
 use anabranch_topology::zoo::Builtin;
 use serde::Serialize;
 
@@ -38,11 +41,16 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     let mut options = Options::new(args.seed, args.draws);
     options.queue_packets = args.queue.unwrap_or(QUEUE_PACKETS);
     if !args.network.is_empty() {
+        let wrong = |what: String| Failure::usage(format!("--network: {}", printable(&what)));
         let named = |name: &String| {
-            let unknown = || format!("{}: anabranch net show lists the networks", printable(name));
-            Builtin::named(name).ok_or_else(|| Failure::usage(unknown()))
+            let network = named_network::read(name, Path::new(""), &Defaults::default()).map_err(wrong)?;
+            let builtin = Builtin::named(name).map(|builtin| builtin.name);
+            // A file may have no name in it.
+            let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
+            let studied = StudyNetwork::new(builtin.unwrap_or(&stem), network.graph).map_err(wrong)?;
+            Ok(Arc::new(studied))
         };
-        options.networks = args.network.iter().map(named).collect::<Result<_, _>>()?;
+        options.networks = args.network.iter().map(named).collect::<Result<_, Failure>>()?;
     }
     args.report.as_deref().map_or(Ok(()), check_writable)?;
     let (_wake, stop) = stop_signals()?;
@@ -159,7 +167,7 @@ fn objects(study: &Study) -> String {
         };
         out += &json::text("friendliness", &object);
     }
-    let names = study.options.networks.iter().map(|builtin| Some(builtin.name));
+    let names = study.options.networks.iter().map(|studied| Some(studied.name.as_str()));
     for (network, gains) in names.zip(&study.networks).chain([(None, &study.mean)]) {
         out += &gain_objects(network, gains);
     }

@@ -3,8 +3,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anabranch_lab::scenario::error::nearest;
-use anabranch_lab::scenario::load::FILE_BYTES_MAX;
+use anabranch_lab::hint::nearest;
+use anabranch_lab::scenario::load::{FILE_BYTES_MAX, ScenarioReader};
 use anabranch_lab::scenario::{Scenario, ScenarioError, built_in};
 
 use crate::exit::{Failure, Outcome};
@@ -23,19 +23,20 @@ pub(super) struct FoundScenario {
 
 /// Finds, reads and checks the scenario that `file` names. `only` selects the case that is to run.
 pub(super) fn find(file: &Path, only: Option<&str>) -> Outcome<FoundScenario> {
+    let reader = ScenarioReader::default().case(only);
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().take(FILE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(|e| Failure::usage(format!("standard input cannot be read: {e}")))?;
-        let scenario = Scenario::parse_case(&text, "standard input", only).map_err(wrong)?;
+        let scenario = reader.parse(&text, "standard input").map_err(wrong)?;
         return Ok(FoundScenario { name: "stdin".into(), scenario, path: None });
     }
     let Some(path) = file_of(file) else {
         let name = file.to_str().unwrap_or_default();
-        let scenario = Scenario::built_in(name).ok_or_else(|| unknown(file))?.map_err(wrong)?;
+        let scenario = reader.built_in(name).ok_or_else(|| unknown(file))?.map_err(wrong)?;
         return Ok(FoundScenario { name: name.into(), scenario, path: None });
     };
-    let scenario = Scenario::load_case(&path, only).map_err(wrong)?;
+    let scenario = reader.load(&path).map_err(wrong)?;
     Ok(FoundScenario { name: stem(&path), scenario, path: Some(path) })
 }
 

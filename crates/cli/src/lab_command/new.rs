@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anabranch_lab::scenario::error::nearest;
+use anabranch_lab::hint::nearest;
 use anabranch_lab::scenario::{Scenario, TEMPLATE, built_in};
 
 use super::args::New;

@@ -160,12 +160,7 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
         plan.seeds = seeds.clone();
     }
     if !choice.cc.is_empty() {
-        plan.controllers.clear();
-        for name in &choice.cc {
-            if !plan.controllers.contains(name) {
-                plan.controllers.push(name.clone());
-            }
-        }
+        plan.compare(choice.cc.iter().map(String::as_str)).map_err(Failure::usage)?;
     }
     if plan.len() > anabranch_lab::sweep::TASKS_MAX {
         let message =
@@ -177,10 +172,7 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
 
 /// Converts the result of a task. A run that broke off becomes one that does not count, with the reason.
 pub(super) fn outcome(done: Done) -> outcome::Outcome {
-    done.unwrap_or_else(|why| {
-        let violations = vec![format!("the run broke off, {why}")];
-        outcome::Outcome { violations, ..outcome::Outcome::default() }
-    })
+    done.unwrap_or_else(|why| outcome::Outcome::broken_off(&why))
 }
 
 /// Whether the values of a run over time are kept: those of all seeds if they are written as data, those of
@@ -194,8 +186,7 @@ pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, ke
     if !keep {
         outcome.series = outcome::Series::default();
     }
-    let case = plan.variants[task.variant].label();
-    outcome::Run { world: task.world, case, controller: task.controller.clone(), seed: task.seed, outcome }
+    plan.as_run(task, outcome)
 }
 
 impl Study {

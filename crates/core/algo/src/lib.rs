@@ -14,6 +14,7 @@
 //! * [`fair_share`]: shares a bounded resource fairly between clients.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control, with one file for each algorithm; the table [`control::ALGORITHMS`].
+//! * [`controller`]: a controller of that table, or one that a program brings.
 //! * [`sent_packets`]: the packets asked for on a path: reordering, loss, spurious loss.
 //! * [`shared_bottleneck`]: finds paths that share a bottleneck, by their delays and losses (RFC 8382).
 //! * [`subflow`]: joins [`rtt`], [`control`] and [`sent_packets`]: rounds, recovery, probes, timeouts.
@@ -25,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod control;
+pub mod controller;
 pub mod fair_share;
 pub mod machine;
 pub mod rate_limit;

@@ -70,7 +70,7 @@ impl Network {
         let control = Algorithm::by_name(control).expect("in the table");
         let pipe = (ack > Span::ZERO).then(|| self.simulation.pipe(ack));
         let up = pipe.map(|pipe| self.simulation.route(&[pipe]));
-        let routes = paths.iter().map(|down| (control, self.simulation.route(down), up, 0));
+        let routes = paths.iter().map(|down| (control.into(), self.simulation.route(down), up, 0));
         let config = FlowConfig {
             paths: routes.collect(),
             packet_bytes: self.packet_bytes,
@@ -78,6 +78,7 @@ impl Network {
             start: Time::ZERO + start,
             stop: None,
             detect: None,
+            ack_delay: None,
             mirrors: None,
         };
         self.simulation.packet_flows_mut().flow(&config);

@@ -13,6 +13,9 @@
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
 //! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
+//! * [`controllers`]: which controllers a scenario may name, those of the caller's program too.
+//! * [`hint`]: which name was probably meant.
+//! * [`named_network`]: networks that are built in or in files.
 //! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at; [`series`]: lines over time as data.
@@ -23,10 +26,13 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+pub mod controllers;
 mod digest;
 pub mod domain;
+pub mod hint;
 pub mod linux;
 pub mod metric;
+pub mod named_network;
 mod observations;
 pub mod outcome;
 pub mod packet_flows;
@@ -47,6 +53,7 @@ mod task;
 mod world;
 
 pub use content::Content;
+pub use controllers::Controllers;
 pub use sim_source::Misbehaviour;
 pub use simulation::{Fault, PathSpec, Simulation};
 pub use world::World;

@@ -132,6 +132,9 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
         if flow.transport != Transport::Packet {
             return refuse(format!("has no mmTP and no mirrors: flow.{name}.transport must be `packet`"));
         }
+        if flow.arrivals.is_some() {
+            return refuse(format!("has one transfer a flow: flow.{name}.arrivals must not be set"));
+        }
         if flow.groups == Groups::Auto {
             return refuse(format!("does not detect groups: flow.{name}.groups must not be `auto`"));
         }
@@ -152,6 +155,9 @@ fn loaded(scenario: &Scenario, controller: &str) -> Result<(), String> {
         flow_instances(scenario, controller, 1).find(|instance| kernel_name(instance.controller).is_none());
     missing.map_or(Ok(()), |instance| {
         let name = instance.controller;
+        if scenario.controllers.known.is_own(name) {
+            return Err(format!("the world `kernel` has no controller `{name}`: this program brings it"));
+        }
         Err(format!("this kernel has no controller `{name}`: load it first: anabranch kernel load {name}"))
     })
 }

@@ -73,6 +73,9 @@ pub fn metric(kind: MeasureKind) -> Metric {
         Kind::Queue => row("ms", "no packet left the links", |m| Ok(m.window.queue_ms(&m.measure.links))),
         Kind::QueueP99 => row("ms", NOTHING_OFFERED, |m| m.window.queue_p99_ms(&m.measure.links)),
         Kind::Completion => row("s", NO_FLOW, |m| m.completion()),
+        Kind::CompletionP50 => row("s", NO_FLOW, |m| m.completion_percentile(50)),
+        Kind::CompletionP95 => row("s", NO_FLOW, |m| m.completion_percentile(95)),
+        Kind::CompletionP99 => row("s", NO_FLOW, |m| m.completion_percentile(99)),
         Kind::Converged => {
             row("s", NO_TIME, |m| m.share_curve().settled(m.measure.mean).ok_or_else(|| NOT_SETTLED.into()))
         }
@@ -111,7 +114,7 @@ fn context<'a>(
 ) -> MeasureContext<'a> {
     let from = measure.from.unwrap_or(scenario.count_from).time();
     let until = measure.until.unwrap_or(scenario.duration).time();
-    MeasureContext { observations, measure, window: observations.window(scenario, from, until) }
+    MeasureContext { scenario, observations, measure, window: observations.window(scenario, from, until) }
 }
 
 /// What a measure needs of this run to make one value of all runs together, if that is what it does.
@@ -125,6 +128,7 @@ pub(crate) fn curve(
 
 /// What a measure looks at.
 struct MeasureContext<'a> {
+    scenario: &'a Scenario,
     observations: &'a Observations,
     measure: &'a Measure,
     window: MeasurementWindow<'a>,
@@ -155,15 +159,54 @@ impl MeasureContext<'_> {
         Ok(100.0 * sd / norm(&rates))
     }
 
+    /// How long each transfer of the flows took, s, in no order; infinite if it was not complete at the end.
+    /// Of those that arrive one after the other only the ones that began between the times.
+    fn completion_times(&self) -> Result<Vec<f64>, String> {
+        let mut times = Vec::new();
+        for (_, flow) in self.window.flows(&self.measure.flows) {
+            let arrive = self.arrive(flow);
+            if flow.end.transfers.is_empty() {
+                return Err(format!("flow {} had not started", flow.name));
+            }
+            let counted = flow.end.transfers.iter().filter(|one| !arrive || self.window.has(one.began));
+            times.extend(counted.map(|one| {
+                one.ended.map_or(f64::INFINITY, |ended| ended.since(one.began).as_nanos() as f64 / 1e9)
+            }));
+        }
+        match times.len() {
+            0 => Err("no transfer began between `from` and `until`".into()),
+            _ => Ok(times),
+        }
+    }
+
+    /// Whether the transfers of a flow arrive one after the other.
+    fn arrive(&self, flow: &ObservedFlow) -> bool {
+        self.scenario.flow.get(&flow.base).is_some_and(|flow| flow.arrivals.is_some())
+    }
+
+    /// Why a time is infinite.
+    fn incomplete(&self, times: &[f64]) -> String {
+        let left =
+            |(_, flow): &(usize, &ObservedFlow)| flow.end.transfers.iter().any(|one| one.ended.is_none());
+        let name = self.window.flows(&self.measure.flows).find(left).map_or("", |(_, flow)| &flow.name);
+        match times.iter().filter(|time| time.is_infinite()).count() {
+            1 => format!("flow {name} was not complete at the end"),
+            n => format!("{n} of {} transfers, as of flow {name}, were not complete at the end", times.len()),
+        }
+    }
+
     fn completion(&self) -> Measured {
-        let times =
-            self.window.flows(&self.measure.flows).map(|(_, flow)| match (flow.end.began, flow.end.ended) {
-                (Some(began), Some(ended)) => Ok(ended.since(began).as_nanos() as f64 / 1e9),
-                (None, _) => Err(format!("flow {} had not started", flow.name)),
-                (_, None) => Err(format!("flow {} was not complete at the end", flow.name)),
-            });
-        let times: Vec<f64> = times.collect::<Result<_, _>>()?;
-        Ok(times.iter().sum::<f64>() / times.len() as f64)
+        let times = self.completion_times()?;
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        if mean.is_finite() { Ok(mean) } else { Err(self.incomplete(&times)) }
+    }
+
+    /// The least time within which so many percent of the transfers were complete.
+    fn completion_percentile(&self, percent: usize) -> Measured {
+        let mut times = self.completion_times()?;
+        times.sort_unstable_by(f64::total_cmp);
+        let time = times[(times.len() * percent).div_ceil(100) - 1];
+        if time.is_finite() { Ok(time) } else { Err(self.incomplete(&times)) }
     }
 
     fn step_s(&self) -> f64 {

@@ -32,14 +32,22 @@ pub(crate) struct ObservedFlow {
 /// How a flow ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlowEnd {
-    pub(crate) began: Option<Time>,
-    pub(crate) ended: Option<Time>,
+    /// Its transfers, in the order in which they began: more than one if they arrive one after the other.
+    pub(crate) transfers: Vec<Transfer>,
     /// Smoothed RTT of each path.
     pub(crate) srtts: Vec<Span>,
     /// Timeouts of all paths,
     pub(crate) timeouts: u64,
     /// and congestion events found otherwise; none if this world does not count them.
     pub(crate) reductions: Option<u64>,
+}
+
+/// A transfer that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) began: Time,
+    /// When its last byte was there; none if that did not happen.
+    pub(crate) ended: Option<Time>,
 }
 
 /// What had happened by a time.
@@ -268,6 +276,11 @@ impl<'a> MeasurementWindow<'a> {
     /// How long, s.
     pub(crate) fn secs(&self) -> f64 {
         self.after.taken_at.since(self.before.taken_at).as_nanos() as f64 / 1e9
+    }
+
+    /// Whether this time is in it.
+    pub(crate) fn has(&self, at: Time) -> bool {
+        self.before.at <= at && at < self.after.at
     }
 
     /// The first and the last step, within those that there are.

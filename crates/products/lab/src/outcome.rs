@@ -58,6 +58,12 @@ impl Outcome {
     pub fn is_late(&self) -> bool {
         self.lateness.is_some_and(|lateness| lateness.too_late)
     }
+
+    /// That of a run that broke off, and why: one that does not count.
+    #[must_use]
+    pub fn broken_off(why: &str) -> Self {
+        Self { violations: vec![format!("the run broke off, {why}")], ..Self::default() }
+    }
 }
 
 /// One run, and what came out of it.

@@ -2,26 +2,30 @@
 //! ([`anabranch_algo::subflow::Subflow`]) at full speed, for experiments that are about rates and not about
 //! bytes.
 //!
-//! A flow has one path or many; each packet is acknowledged by one. What is lost goes back into the flow's
+//! A flow has one path or many; each packet is acknowledged by one, or
+//! two are together (`ack_delay`). What is lost goes back into the flow's
 //! common backlog and may leave again on any path, under a new number: there is no reassembly to wait for, as
 //! with mmTP's chunks. A receiver may bound its paths' windows, as that of connections to mirrors does.
 //! Connections that must keep a byte stream in order are another matter (issue: MPTCP).
 //!
 //! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
 
+mod ack_delay;
 mod config;
 mod flow;
 mod mirrors;
 mod segment;
 mod send_backlog;
 
-use anabranch_algo::control::{Algorithm, SubflowStats};
+use anabranch_algo::control::SubflowStats;
+use anabranch_algo::controller::Controller;
 use anabranch_algo::shared_bottleneck::Detector;
 use anabranch_algo::subflow::Subflow;
 use anabranch_algo::{Span, Time};
 use anabranch_sim::{CrossTraffic, CrossTrafficSource, EventQueue, RouteId};
 
 use crate::digest::Digest;
+use ack_delay::AckDelay;
 pub use config::FlowConfig;
 use mirrors::MirrorReceiver;
 use segment::SegmentKind;
@@ -40,13 +44,14 @@ enum TimerKind {
     Start(u32),
     Stop(u32),
     Subflow(SubflowId),
+    Ack(SubflowId),
     CrossTraffic(u32),
 }
 
 /// One path of a flow.
 struct SubflowEntry {
     /// Its batches are single packets.
-    subflow: Subflow<PayloadKind, u8>,
+    subflow: Subflow<PayloadKind, u8, Controller>,
     flow: u32,
     /// Where its numbers stand in [`PacketFlows::members`], and from where to where its group does.
     at: u32,
@@ -54,6 +59,8 @@ struct SubflowEntry {
     down: RouteId,
     /// None: acknowledgements are back at once.
     up: Option<RouteId>,
+    /// The delay of its acknowledgements, if they have one.
+    ack_delay: Option<Box<AckDelay>>,
     /// Packets delivered.
     delivered: u64,
     timeouts: u32,
@@ -121,6 +128,7 @@ impl PacketFlows {
                     self.count_timer(now);
                     self.subflow_timer(now, sub, send);
                 }
+                TimerKind::Ack(sub) => self.ack_timer(now, sub, send),
                 TimerKind::CrossTraffic(no) => self.cross_traffic_timer(now, no, send),
             }
         }
@@ -163,15 +171,44 @@ impl PacketFlows {
         self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.subflow()) << 44 ^ kind as u64);
         match kind {
             SegmentKind::Data => {
-                let up = self.subflows[segment.subflow() as usize].up;
                 self.observe(now, segment);
-                match up {
-                    Some(up) => send(up, segment.ack()),
-                    None => self.acked(now, segment, send),
-                }
+                self.acknowledge(now, segment, send);
             }
             SegmentKind::Ack => self.acked(now, segment, send),
             SegmentKind::Cross => {}
+        }
+    }
+
+    /// The receiver of a path acknowledges a packet, at once or later.
+    fn acknowledge(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
+        let sub = &mut self.subflows[segment.subflow() as usize];
+        let Some(delay) = &mut sub.ack_delay else {
+            return self.send_ack(now, segment.ack(), send);
+        };
+        let acks = delay.arrival(now, segment, sub.subflow.rtt().srtt());
+        if let Some(at) = delay.to_arm() {
+            self.timers.push(at, TimerKind::Ack(segment.subflow()));
+        }
+        acks.into_iter().flatten().for_each(|ack| self.send_ack(now, ack, send));
+    }
+
+    #[inline(never)]
+    fn ack_timer(&mut self, now: Time, sub: SubflowId, send: &mut impl FnMut(RouteId, Segment)) {
+        let Some(delay) = &mut self.subflows[sub as usize].ack_delay else { return };
+        let ack = delay.timer(now);
+        if let Some(at) = delay.to_arm() {
+            self.timers.push(at, TimerKind::Ack(sub));
+        }
+        if let Some(ack) = ack {
+            self.send_ack(now, ack, send);
+        }
+    }
+
+    #[inline]
+    fn send_ack(&mut self, now: Time, ack: Segment, send: &mut impl FnMut(RouteId, Segment)) {
+        match self.subflows[ack.subflow() as usize].up {
+            Some(up) => send(up, ack),
+            None => self.acked(now, ack, send),
         }
     }
 
@@ -192,6 +229,12 @@ impl PacketFlows {
     }
 
     // What can be read.
+
+    /// How many flows there are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.flows.len()
+    }
 
     /// Packets delivered so far on each path of a flow.
     pub fn delivered_packets(&self, flow: FlowId) -> impl Iterator<Item = u64> {
@@ -288,9 +331,10 @@ impl PacketFlows {
     fn push_subflow(
         &mut self,
         flow: u32,
-        control: Algorithm,
+        control: Controller,
         down: RouteId,
         up: Option<RouteId>,
+        ack_delay: Option<Span>,
     ) -> SubflowId {
         let no = self.subflows.len() as SubflowId;
         let subflow = Subflow::new(control);
@@ -302,6 +346,7 @@ impl PacketFlows {
             group: (no, no + 1),
             down,
             up,
+            ack_delay: ack_delay.map(|longest| Box::new(AckDelay::new(longest))),
             delivered: 0,
             timeouts: 0,
             reductions: 0,

@@ -13,6 +13,7 @@ mod conditions;
 pub(crate) mod flow_instances;
 pub(crate) mod groups;
 pub(crate) mod links;
+mod transfer_draw;
 
 use crate::metric;
 pub use crate::observations::{LINES_MAX, STEP_MIN, STEPS};

@@ -33,6 +33,7 @@
 //! at_least = 10
 //! ```
 
+mod arrivals;
 pub mod built_in;
 pub mod check;
 pub mod error;
@@ -41,6 +42,7 @@ pub mod load;
 pub mod notes;
 pub mod schema;
 mod set;
+pub mod topology;
 mod trace_file;
 pub mod units;
 
@@ -48,8 +50,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::controllers::ComparedControllers;
+pub use arrivals::{Arrivals, Sizes};
 pub use error::ScenarioError;
-pub use link::{Codel, DropOf, Gilbert, Link, Random, TargetedDrop, VictimPolicy};
+pub use link::{Codel, DropOf, Gilbert, Link, Pie, Random, Reorder, TargetedDrop, VictimPolicy};
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
 
@@ -80,9 +84,9 @@ pub struct Scenario {
     #[serde(default = "one")]
     pub seeds: u64,
     /// Congestion controllers to compare: names of [`anabranch_algo::control::ALGORITHMS`], with `+START` if
-    /// wanted.
+    /// wanted, and of those that the program brings.
     #[serde(default = "default_controllers")]
-    pub controllers: Vec<String>,
+    pub controllers: ComparedControllers,
     /// Links, one direction each.
     #[serde(default)]
     pub link: BTreeMap<String, Link>,
@@ -115,8 +119,8 @@ fn one() -> u64 {
 fn one_flow() -> u32 {
     1
 }
-fn default_controllers() -> Vec<String> {
-    vec!["nmcc".into()]
+fn default_controllers() -> ComparedControllers {
+    vec!["nmcc".to_owned()].into()
 }
 
 /// How a flow transports.
@@ -177,6 +181,12 @@ pub struct Flow {
     pub stop: Option<Duration>,
     /// How much payload it transfers, in packets full ones; default: without end.
     pub size: Option<SizeSpec>,
+    /// Not one transfer, but many that arrive one after the other from `start` on, until `stop`; `size` is
+    /// their mean size. What is measured of the flow is of all of them together.
+    pub arrivals: Option<Arrivals>,
+    /// Of packets and mirrors: an acknowledgement is for two packets, or comes when one has waited for this
+    /// long. Default: each packet is acknowledged at once. The kernel's receivers decide for themselves.
+    pub delayed_acks: Option<Duration>,
     /// Of mmTP: what arrives within this time is handed over together, as interrupt moderation and GRO do.
     #[serde(default)]
     pub coalesce: Duration,
@@ -206,6 +216,11 @@ pub struct Path {
 }
 
 impl Flow {
+    /// Whether what it transfers has an end.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.size.is_some() || self.arrivals.as_ref().is_some_and(|arrivals| arrivals.sizes == Sizes::List)
+    }
+
     /// A number for the uplink of each path, where there is one.
     pub(crate) fn uplinks(&self) -> Vec<Option<u32>> {
         let names: BTreeSet<_> = self.paths.iter().filter_map(|path| path.uplink.as_ref()).collect();
@@ -377,8 +392,16 @@ pub enum MeasureKind {
     /// each step of the run (a thousandth of it, at least 50 ms); of a link with a trace, of the time that
     /// packets stay.
     QueueP99,
-    /// Time from the start of `flows` to their last byte, s; mean over the flows.
+    /// Time from the start of `flows` to their last byte, s; mean over the flows, or over the transfers of
+    /// those with `arrivals`.
     Completion,
+    /// Median of these times, s; of a flow with `arrivals` those of the transfers that began between `from`
+    /// and `until`.
+    CompletionP50,
+    /// 95th percentile of them, s.
+    CompletionP95,
+    /// 99th percentile of them, s.
+    CompletionP99,
     /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of what
     /// it is over the last third before `until`.
     Converged,

@@ -200,7 +200,7 @@ impl Simulation {
         let config = anabranch_mmtp::subscriber::PathConfig {
             group: spec.group,
             uplink: spec.uplink,
-            control: spec.algorithm,
+            control: spec.control.clone(),
             payload_max: spec.payload_max,
             receive_buffer: 4 << 20,
         };

@@ -8,14 +8,14 @@ pub mod pool;
 pub mod store;
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::World;
 use crate::digest::Digest;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Run, Series};
 use crate::scenario::error::ScenarioError;
 pub use crate::scenario::units::seeds;
 use crate::scenario::{Scenario, TraceFile};
@@ -201,9 +201,58 @@ impl Plan {
             }
         }
         let with = throughout.iter().map(|axis| format!("{}={}", axis.key, axis.values[0])).collect();
-        let (controllers, seeds) = (scenario.controllers.clone(), 1..=scenario.seeds);
+        let (controllers, seeds) = (scenario.controllers.to_vec(), 1..=scenario.seeds);
         let worlds = vec![World::Sim];
         Ok(Self { name: name.into(), scenario, with, variants, controllers, seeds, worlds })
+    }
+
+    /// Compares these controllers instead of those of the scenario; one that is named twice is run once.
+    ///
+    /// # Errors
+    /// A sentence with the nearest name, if there is no such controller.
+    pub fn compare<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+        let mut controllers: Vec<String> = Vec::new();
+        for name in names {
+            self.scenario.controllers.known.check(name)?;
+            if controllers.iter().all(|other| other != name) {
+                controllers.push(name.into());
+            }
+        }
+        self.controllers = controllers;
+        Ok(())
+    }
+
+    /// Runs all of it on so many threads, and returns when it is done: the runs in the order of
+    /// [`tasks`](Self::tasks), of which [`rows`](crate::table::rows) makes a table. Lines over time are
+    /// kept of the first seed. A run that broke off does not count, and says why.
+    #[must_use]
+    pub fn run(&self, threads: usize) -> Vec<Run> {
+        let tasks = self.tasks();
+        let mut outcomes = vec![Outcome::default(); tasks.len()];
+        let never = AtomicBool::new(false);
+        pool::run(
+            tasks.clone(),
+            threads,
+            move |task: &Task| task.run(&never),
+            |event| {
+                if let pool::Event::Done(index, done) = event {
+                    let mut outcome = done.unwrap_or_else(|why| Outcome::broken_off(&why));
+                    if tasks[index].seed != *self.seeds.start() {
+                        outcome.series = Series::default();
+                    }
+                    outcomes[index] = outcome;
+                }
+                ControlFlow::Continue(())
+            },
+        );
+        tasks.iter().zip(outcomes).map(|(task, outcome)| self.as_run(task, outcome)).collect()
+    }
+
+    /// A task that has ended, as the table wants it.
+    #[must_use]
+    pub fn as_run(&self, task: &Task, outcome: Outcome) -> Run {
+        let case = self.variants[task.variant].label();
+        Run { world: task.world, case, controller: task.controller.clone(), seed: task.seed, outcome }
     }
 
     /// The variant that differs from `variant` only in its case.

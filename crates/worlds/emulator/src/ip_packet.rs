@@ -133,6 +133,22 @@ impl Packet for IpPacket {
         (self.flow != NO_ID).then_some(self.flow)
     }
 
+    /// A hash of protocol, addresses and ports (RFC 8290, section 4.1.1); of a fragment without ports. Of a
+    /// filler its flow.
+    fn flow_key(&self) -> u64 {
+        let ip = self.as_written().get(usize::from(self.head)..).unwrap_or_default();
+        let Some(layout) = IpLayout::of(ip) else { return u64::from(self.flow) };
+        let (protocol, addresses, is_fragment) = match ip[0] >> 4 {
+            4 => (ip[9], &ip[12..IPV4_BYTES], u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0),
+            _ => (ip[6], &ip[8..IPV6_BYTES], false),
+        };
+        let ports = ip.get(layout.header_bytes..layout.header_bytes + 4);
+        let ports = ports.filter(|_| matches!(protocol, TCP | UDP) && !is_fragment).unwrap_or_default();
+        let parts = [&[protocol], addresses, ports].concat();
+        let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        parts.iter().fold(0xcbf2_9ce4_8422_2325, hash)
+    }
+
     fn corrupt(&mut self, bit: u64) {
         let bytes = self.bytes as usize;
         let ip = self.ip_mut();
@@ -297,6 +313,20 @@ mod tests {
         options.extend([0; 14]);
         options.extend([UDP, 0, 0, 8 << 3, 0, 0, 0, 0]);
         assert_eq!(flow(&ipv6(0, 0, &options)), Some(7));
+    }
+
+    #[test]
+    fn flows_differ_by_protocol_addresses_and_ports() {
+        let key = |packet: &[u8]| parsed(packet).unwrap().flow_key();
+        let ports = |from: u8, to: u8| [&[0, from, 0, to], &tcp(9)[4..]].concat();
+        let first = key(&ipv4(TCP, 0, 0, &ports(1, 2)));
+        assert_eq!(first, key(&ipv4(TCP, 3, 0, &[ports(1, 2), vec![5; 70]].concat())));
+        let others =
+            [ipv4(TCP, 0, 0, &ports(2, 1)), ipv4(UDP, 0, 0, &ports(1, 2)), ipv6(TCP, 0, &ports(1, 2))];
+        assert!(others.iter().all(|other| key(other) != first));
+        let fragments = [ipv4(UDP, 0, 0x2000, &ports(1, 2)), ipv4(UDP, 0, 0x2001, &[7; 30])];
+        assert_eq!(key(&fragments[0]), key(&fragments[1]));
+        assert_ne!(IpPacket::filler(9, Some(1)).flow_key(), IpPacket::filler(9, Some(2)).flow_key());
     }
 
     #[test]

@@ -46,6 +46,32 @@ pub enum Discipline {
         /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect).
         ecn: bool,
     },
+    /// FQ-CoDel, RFC 8290: flows are hashed into queues that take turns, with a CoDel for each. Above the
+    /// limit of the queue, the longest queue loses its head, not the packet that arrives; see
+    /// [`Discipline::FQ_CODEL`].
+    FqCodel {
+        /// The time that packets may wait in a queue.
+        target: Span,
+        /// How long waiting times may stay above `target` before a packet is dropped.
+        interval: Span,
+        /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect).
+        ecn: bool,
+        /// The number of queues.
+        flows: u32,
+        /// The bytes that a queue may send before it is another's turn.
+        quantum_bytes: u32,
+    },
+    /// PIE, RFC 8033: drops arriving packets with a probability that keeps the delay at `target`; see
+    /// [`Discipline::PIE`].
+    Pie {
+        /// The delay of the queue that is aimed at.
+        target: Span,
+        /// How long packets are left alone after a time without congestion.
+        burst: Span,
+        /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect),
+        /// while the probability is at most 0.1.
+        ecn: bool,
+    },
     /// Congestion events whose victims the experiment chooses. A packet that arrives when more than
     /// `above_packets` are queued causes an event, if the last event is at least `hold` ago. Each victim then
     /// loses its first waiting [data packet](crate::Packet::flow), not counting the packet being sent.
@@ -79,6 +105,19 @@ impl Discipline {
     /// CoDel with the values of RFC 8289, section 4.3, without ECN.
     pub const CODEL: Self =
         Self::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn: false };
+
+    /// FQ-CoDel with the values of RFC 8290, section 5.2, without ECN.
+    pub const FQ_CODEL: Self = Self::FqCodel {
+        target: Span::from_millis(5),
+        interval: Span::from_millis(100),
+        ecn: false,
+        flows: 1_024,
+        quantum_bytes: 1_514,
+    };
+
+    /// PIE with the values of RFC 8033, section 4, without ECN.
+    pub const PIE: Self =
+        Self::Pie { target: Span::from_millis(15), burst: Span::from_millis(150), ecn: false };
 
     /// Whether a queue with this much `room` drops a packet of `bytes` bytes although it would fit.
     #[inline]

@@ -1,19 +1,20 @@
 //! The link with faults: a queue, a transmitter and a wire. Each step happens when its time comes.
 
-use crate::codel::{Codel, Queued};
-use crate::config::{Discipline, LinkChange, LinkConfig, Room};
+use crate::aqm::Aqm;
+use crate::codel::Queued;
+use crate::config::{LinkChange, LinkConfig, Room};
 use crate::histogram::Histogram;
 use crate::loss::GilbertState;
 use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
+use crate::pie::Fate;
 use crate::rng::{Rng, RngSeed};
 use crate::scripted_loss::ScriptedLoss;
-use crate::targeted_drop::TargetedDrop;
 use crate::trace::TraceTransmitter;
 use crate::{
     MediumId, Stats,
     transmitter::{Credit, RateTransmitter},
 };
-use anabranch_algo::{Output, Span, Time};
+use anabranch_algo::{Output, Rate, Span, Time};
 use std::collections::VecDeque;
 
 /// See the [module](self). The fields that every packet needs come first.
@@ -28,8 +29,9 @@ pub(crate) struct EventLink<P> {
     /// Whether the link's shared medium, if it has one, is granted to it now.
     granted: bool,
     transmitter: Transmitter,
-    /// The packets that have not left. The first one is being sent.
+    /// The packets that have not left. The first one is being sent. With FQ-CoDel the others wait in `aqm`.
     queue: VecDeque<Queued<P>>,
+    /// The bytes of these packets, of those in `aqm` too.
     queued_bytes: u64,
     /// The packets that have left, in order. Those held back to be overtaken are in `held`, in their own
     /// order.
@@ -43,7 +45,7 @@ pub(crate) struct EventLink<P> {
     gilbert: Option<GilbertState>,
     fault_rngs: FaultRngs,
     scripted_loss: ScriptedLoss,
-    aqm: Aqm,
+    aqm: Aqm<P>,
     /// How long packets stayed until their last bit left, where a trace says when they may.
     sojourns: Option<Histogram>,
 }
@@ -57,14 +59,6 @@ struct FaultRngs {
     reorder: Rng,
     jitter: Rng,
     random: Rng,
-}
-
-/// The state of a queue discipline that has one.
-#[derive(Clone, Debug)]
-enum Aqm {
-    None,
-    Codel(Codel),
-    TargetedDrop(TargetedDrop),
 }
 
 /// The transmitter: idle, or busy with one packet.
@@ -125,8 +119,8 @@ impl<P> DelayLine<P> {
 }
 
 /// Adds the time since `stats.until` to the statistics of a queue that has not changed since then.
-fn account_queue<P>(stats: &mut Stats, queue: &VecDeque<Queued<P>>, queued_bytes: u64, at: Time) {
-    if !queue.is_empty() {
+fn account_queue(stats: &mut Stats, packets: usize, queued_bytes: u64, at: Time) {
+    if packets > 0 {
         let span = at.since(stats.until);
         stats.queue_byte_ns += u128::from(queued_bytes) * u128::from(span.as_nanos());
         stats.busy = stats.busy + span;
@@ -155,13 +149,7 @@ impl<P: Packet> EventLink<P> {
                 Some(trace) => Transmitter::Trace(TraceTransmitter::new(trace.clone())),
             },
             granted: false,
-            aqm: match config.discipline {
-                Discipline::DropTail | Discipline::Random { .. } => Aqm::None,
-                Discipline::CoDel { target, interval, ecn } => Aqm::Codel(Codel::new(target, interval, ecn)),
-                Discipline::TargetedDrop { above_packets, hold, policy } => Aqm::TargetedDrop(
-                    TargetedDrop::new(above_packets, hold, policy, rng_seed.stream("victims")),
-                ),
-            },
+            aqm: Aqm::new(config.discipline, rng_seed),
             gilbert: config.bursts.map(|model| GilbertState::new(model, rng_seed.stream("bursts"))),
             scripted_loss: ScriptedLoss::new(&config.scripted_drops, &config.scripted_flow_drops),
             sojourns: config.trace.is_some().then(Histogram::new),
@@ -214,7 +202,7 @@ impl<P: Packet> EventLink<P> {
     /// Returns the counters as of the last call.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.stats;
-        account_queue(&mut stats, &self.queue, self.queued_bytes, self.clock);
+        account_queue(&mut stats, self.packets(), self.queued_bytes, self.clock);
         stats.scripted_left = self.scripted_loss.remaining();
         stats
     }
@@ -232,8 +220,13 @@ impl<P: Packet> EventLink<P> {
         self.up
     }
 
+    /// Returns the number of packets that have not left.
+    fn packets(&self) -> usize {
+        self.queue.len() + self.aqm.packets()
+    }
+
     pub(crate) fn occupancy(&self) -> usize {
-        self.queue.len() + self.wire.0.len() + self.held.0.len()
+        self.packets() + self.wire.0.len() + self.held.0.len()
     }
 
     pub(crate) const fn queued_bytes(&self) -> u64 {
@@ -250,6 +243,27 @@ impl<P: Packet> EventLink<P> {
         event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
     }
 
+    #[inline(never)]
+    fn update(&mut self, at: Time) {
+        let delay = self.queue_delay(at);
+        if let Aqm::Pie(pie) = &mut self.aqm {
+            pie.update(delay);
+        }
+    }
+
+    /// How long a packet that arrives at `at` would wait: by the rate, or else as long as the first packet
+    /// has been here.
+    fn queue_delay(&self, at: Time) -> Span {
+        match (&self.config.trace, self.config.rate.map(Rate::as_bytes)) {
+            (None, None) => Span::ZERO,
+            (None, Some(rate @ 1..)) => {
+                let nanos = u128::from(self.queued_bytes) * 1_000_000_000 / u128::from(rate);
+                Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+            }
+            _ => self.queue.front().map_or(Span::ZERO, |head| at.since(head.since)),
+        }
+    }
+
     fn next_change(&self) -> Time {
         self.config.schedule.get(self.scheduled).map_or(Time::NEVER, |(at, _)| *at)
     }
@@ -258,11 +272,15 @@ impl<P: Packet> EventLink<P> {
     fn advance(&mut self, now: Time) {
         loop {
             let (done, change) = (self.transmitter.done(), self.next_change());
-            if done.min(change) > now || done.min(change) == Time::NEVER {
+            let update = self.aqm.next_update();
+            let next = done.min(change).min(update);
+            if next > now || next == Time::NEVER {
                 break;
             }
-            if done <= change {
+            if done <= next {
                 self.depart(done);
+            } else if update < change {
+                self.update(update);
             } else {
                 let (at, change) = self.config.schedule[self.scheduled];
                 self.scheduled += 1;
@@ -274,7 +292,8 @@ impl<P: Packet> EventLink<P> {
 
     /// Accounts for the queue until `at`, before the queue changes.
     fn account_queue(&mut self, at: Time) {
-        account_queue(&mut self.stats, &self.queue, self.queued_bytes, at);
+        let packets = self.packets();
+        account_queue(&mut self.stats, packets, self.queued_bytes, at);
         self.stats.until = self.stats.until.max(at);
     }
 
@@ -295,19 +314,56 @@ impl<P: Packet> EventLink<P> {
         if let Some(reason) = self.queue_drop(bytes) {
             return self.drop(at, reason, packet);
         }
+        match self.pie_fate(at, &packet) {
+            Fate::Queued => {}
+            Fate::Marked => {
+                packet.mark();
+                self.stats.marked += 1;
+            }
+            Fate::Dropped => return self.drop(at, DropReason::Early, packet),
+        }
         self.account_queue(at);
         let above = self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold);
         if above && packet.is_ect() {
             packet.mark();
             self.stats.marked += 1;
         }
-        self.queue.push_back(Queued { bytes, since: at, packet });
+        let (is_idle, queued) = (self.queue.is_empty(), Queued { bytes, since: at, packet });
         self.queued_bytes += u64::from(bytes);
-        if self.queue.len() == 1 {
+        match &mut self.aqm {
+            Aqm::FqCodel(queues) => {
+                queues.push(queued);
+                self.drop_from_longest(at);
+            }
+            _ => self.queue.push_back(queued),
+        }
+        if is_idle {
             self.start_next(at, false);
         }
         self.stats.queue_max_bytes = self.stats.queue_max_bytes.max(self.queued_bytes);
-        self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.queue.len() as u64);
+        self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.packets() as u64);
+    }
+
+    /// Lets PIE, if the queue has it, decide about an arriving packet.
+    fn pie_fate(&mut self, at: Time, packet: &P) -> Fate {
+        if !matches!(self.aqm, Aqm::Pie(_)) {
+            return Fate::Queued;
+        }
+        let (delay, queued_bytes) = (self.queue_delay(at), self.queued_bytes);
+        let Aqm::Pie(pie) = &mut self.aqm else { return Fate::Queued };
+        pie.arrival(at, delay, queued_bytes, packet.bytes(), packet.is_ect())
+    }
+
+    /// Drops packets from the longest queue of FQ-CoDel while there are more than the limits allow.
+    fn drop_from_longest(&mut self, at: Time) {
+        while self.packets() > self.config.queue_packets as usize
+            || self.queued_bytes > self.config.queue_bytes
+        {
+            let Aqm::FqCodel(queues) = &mut self.aqm else { return };
+            let Some(packet) = queues.pop_fattest() else { return };
+            self.queued_bytes -= u64::from(packet.bytes());
+            self.drop(at, DropReason::Queue, packet);
+        }
     }
 
     /// Returns why a packet is dropped before it reaches the queue; `None` if it is not.
@@ -323,10 +379,11 @@ impl<P: Packet> EventLink<P> {
 
     /// Returns why the queue drops an arriving packet; `None` if it takes the packet.
     fn queue_drop(&mut self, bytes: u32) -> Option<DropReason> {
+        // FQ-CoDel drops another packet than the one that arrives.
+        let is_fair = matches!(self.aqm, Aqm::FqCodel(_));
         let full = self.queue.len() >= self.config.queue_packets as usize
-            || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes
-            || self.occupancy() >= MAX_OCCUPANCY;
-        if full {
+            || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes;
+        if full && !is_fair || self.occupancy() >= MAX_OCCUPANCY {
             return Some(DropReason::Queue);
         }
         self.random_drop(bytes).then_some(DropReason::Early)
@@ -352,7 +409,7 @@ impl<P: Packet> EventLink<P> {
         if self.config.medium.is_some() && !self.granted {
             return;
         }
-        if matches!(self.aqm, Aqm::Codel(_)) {
+        if matches!(self.aqm, Aqm::Codel(_) | Aqm::FqCodel(_)) {
             self.select_head(at);
         }
         if let Some(head) = self.queue.front() {
@@ -360,16 +417,28 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Lets CoDel choose the packet at the head.
+    /// Lets CoDel or FQ-CoDel choose the packet at the head.
     #[inline(never)]
     fn select_head(&mut self, at: Time) {
-        if let Aqm::Codel(codel) = &mut self.aqm {
-            account_queue(&mut self.stats, &self.queue, self.queued_bytes, at);
-            let mut dropped = Vec::new();
-            let marked = codel.select_head(at, &mut self.queue, &mut self.queued_bytes, |p| dropped.push(p));
-            self.stats.marked += u64::from(marked);
-            dropped.into_iter().for_each(|packet| self.drop(at, DropReason::Early, packet));
-        }
+        self.account_queue(at);
+        let mut dropped = Vec::new();
+        let marked = match &mut self.aqm {
+            Aqm::Codel(codel) => {
+                codel.select_head(at, &mut self.queue, &mut self.queued_bytes, |p| dropped.push(p))
+            }
+            Aqm::FqCodel(queues) if self.queue.is_empty() => {
+                let next = queues.pop(at, |p| dropped.push(p));
+                let bytes = dropped.iter().map(|packet| u64::from(packet.bytes())).sum::<u64>();
+                self.queued_bytes -= bytes;
+                next.is_some_and(|(head, marked)| {
+                    self.queue.push_back(head);
+                    marked
+                })
+            }
+            _ => false,
+        };
+        self.stats.marked += u64::from(marked);
+        dropped.into_iter().for_each(|packet| self.drop(at, DropReason::Early, packet));
     }
 
     /// Returns the medium that the link shares, and its weight.
@@ -380,14 +449,14 @@ impl<P: Packet> EventLink<P> {
     /// Returns whether the link waits for the medium, and whether it has it.
     pub(crate) fn contends(&self) -> (bool, bool) {
         let stalled = self.config.rate.is_some_and(|rate| rate.as_bytes() == 0);
-        (!self.queue.is_empty() && !self.granted && !stalled, self.granted)
+        (self.packets() > 0 && !self.granted && !stalled, self.granted)
     }
 
     /// Grants the medium to the link at `now`, for one packet.
     pub(crate) fn grant(&mut self, now: Time) {
         self.advance(now);
         // The link may have just gone down, which empties the queue.
-        self.granted = !self.queue.is_empty();
+        self.granted = self.packets() > 0;
         self.start_next(self.clock, false);
     }
 
@@ -461,6 +530,10 @@ impl<P: Packet> EventLink<P> {
                     self.queued_bytes = 0;
                     while let Some(Queued { packet, .. }) = self.queue.pop_front() {
                         self.drop(at, DropReason::Down, packet);
+                    }
+                    if let Aqm::FqCodel(queues) = &mut self.aqm {
+                        let waiting: Vec<P> = queues.drain().collect();
+                        waiting.into_iter().for_each(|packet| self.drop(at, DropReason::Down, packet));
                     }
                 }
             }

@@ -15,7 +15,7 @@
 //! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is either a `fifo_link` or an
 //!   `event_link`. In the former, the fate of a packet is known when it is offered (one queue, one wake-up).
 //!   In the latter, every step happens when its time comes.
-//! * `codel`, `targeted_drop`: queue disciplines.
+//! * `codel`, `fq_codel`, `pie`, `targeted_drop`: queue disciplines; `aqm`: one of them.
 //! * [`loss`]: loss in bursts.
 //! * `scripted_loss`: loss of packets by their numbers.
 //! * [`trace`]: links that follow a recording.
@@ -51,17 +51,20 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aqm;
 mod codel;
 pub mod config;
 pub mod cross_traffic;
 mod event_link;
 mod fifo_link;
+mod fq_codel;
 pub mod histogram;
 pub mod link;
 pub mod loss;
 pub mod medium;
 pub mod net;
 mod packet;
+mod pie;
 pub mod queue;
 mod radix_heap;
 pub mod rng;

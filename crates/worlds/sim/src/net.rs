@@ -134,6 +134,9 @@ impl<P: Packet> Packet for RoutedPacket<P> {
     fn flow(&self) -> Option<u32> {
         self.packet.flow()
     }
+    fn flow_key(&self) -> u64 {
+        self.packet.flow_key()
+    }
     fn mark(&mut self) {
         self.packet.mark();
     }

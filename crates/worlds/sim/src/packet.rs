@@ -22,6 +22,11 @@ pub trait Packet: Clone {
     fn flow(&self) -> Option<u32> {
         None
     }
+    /// Returns what fair queueing tells flows apart by: equal for the packets of a flow in one direction. By
+    /// default data by its [flow](Self::flow), and all other packets as one flow.
+    fn flow_key(&self) -> u64 {
+        self.flow().map_or(0, |flow| 1 + u64::from(flow))
+    }
     /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. By default does nothing.
     fn corrupt(&mut self, _bit: u64) {}
 }

@@ -234,7 +234,7 @@ impl UdpPaths {
         let config = PathConfig {
             group,
             uplink: world.uplink(&via),
-            control: self.algorithm,
+            control: self.algorithm.into(),
             payload_max: socket.payload_max.saturating_sub(if header.is_empty() { 0 } else { HEADER_BYTES }),
             receive_buffer: socket.receive_buffer,
         };

@@ -4,7 +4,7 @@ use anabranch_topology::zoo::Builtin;
 
 use super::draw::Policy;
 use super::network::Rule;
-use super::study::{Both, Case, Clients, QUEUE_PACKETS};
+use super::study::{Both, Case, Clients, QUEUE_PACKETS, StudyNetwork};
 use super::{fluid, packets};
 
 /// The part of a run that is not counted: flows have not settled.
@@ -84,7 +84,8 @@ impl Check {
     /// Both worlds. None if there is no such network.
     #[must_use]
     pub fn run(&self, seed: u64) -> Option<Compared> {
-        let both = Both::new(Builtin::named(self.network)?, seed, self.draw).ok()?;
+        let studied = StudyNetwork::from(Builtin::named(self.network)?);
+        let both = Both::new(&studied, seed, self.draw).ok()?;
         let network = both.network(&self.case, QUEUE_PACKETS);
         let marks = [self.seconds / UNSETTLED, self.seconds];
         let packets = packets::rates(&network, seed, &marks).pop()?;

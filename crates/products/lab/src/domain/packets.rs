@@ -36,7 +36,7 @@ pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
             let down = simulation.route(&links);
             let back = simulation.pipe(Span::from_nanos(network.delay_ns(path)));
             let up = simulation.route(&[back]);
-            paths.push((control, down, Some(up), path.group));
+            paths.push((control.into(), down, Some(up), path.group));
         }
         let start = Time::ZERO + Span::from_millis(rng.below(START_WITHIN_MS));
         flows.push(simulation.packet_flows_mut().flow(&FlowConfig {
@@ -46,6 +46,7 @@ pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
             start,
             stop: None,
             detect: None,
+            ack_delay: None,
             mirrors: None,
         }));
     }

@@ -87,8 +87,8 @@ impl PairTask {
     #[must_use]
     pub fn run(&self) -> PairResult {
         let Self { options, network, draw, setting: (core_mbits, delay_max_ms), pair } = self;
-        // The networks that are built in have room.
-        let Ok(both) = Both::new(options.networks[*network], options.seed, *draw) else {
+        // It has room: that was seen when it was made.
+        let Ok(both) = Both::new(&options.networks[*network], options.seed, *draw) else {
             return PairResult::default();
         };
         let seed = options.seed.wrapping_add(*draw);

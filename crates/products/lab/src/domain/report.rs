@@ -205,10 +205,10 @@ fn gains(study: &Study) -> String {
         for policy in POLICIES {
             rows[0].extend(["", " + TM"].map(|tm| title(policy) + tm));
         }
-        for (builtin, network) in study.options.networks.iter().zip(&study.networks) {
+        for (studied, network) in study.options.networks.iter().zip(&study.networks) {
             let cells = network.gains[capacity].iter();
             let cells = cells.flat_map(|gain| [gain.without, gain.with].map(|m| format!("{:.1}", m.mean)));
-            rows.push([builtin.name.to_owned()].into_iter().chain(cells).collect());
+            rows.push([studied.name.clone()].into_iter().chain(cells).collect());
         }
         let mean = &study.mean.gains[capacity];
         let cells = mean.iter().flat_map(|gain| [gain.without, gain.with].map(interval));

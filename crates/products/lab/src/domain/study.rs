@@ -1,6 +1,8 @@
 //! All runs of the study: which there are, one draw of them, and what the figures show of many.
 
-use anabranch_topology::graph::GraphError;
+use std::sync::Arc;
+
+use anabranch_topology::graph::{Graph, GraphError};
 use anabranch_topology::import::Defaults;
 use anabranch_topology::zoo::{BUILTIN, Builtin};
 
@@ -69,14 +71,46 @@ pub struct Options {
     /// Where rates come from.
     pub world: World,
     /// The networks.
-    pub networks: Vec<&'static Builtin>,
+    pub networks: Vec<Arc<StudyNetwork>>,
+}
+
+/// A network of the study.
+#[derive(Clone, Debug)]
+pub struct StudyNetwork {
+    /// Its name, which decides the draws with the seed.
+    pub name: String,
+    graph: Graph,
+}
+
+impl StudyNetwork {
+    /// A network that can be studied.
+    ///
+    /// # Errors
+    /// If it has fewer than two access nodes, at which clients are; or too many, with all their clients.
+    pub fn new(name: &str, graph: Graph) -> Result<Self, String> {
+        let count = graph.access_nodes().len();
+        if count < 2 {
+            return Err(format!(
+                "{name} has {count} nodes with a single line, where clients are, and needs at least 2"
+            ));
+        }
+        let network = Self { name: name.to_owned(), graph };
+        Both::new(&network, 0, 0).map_err(|error| format!("{name} has no room for all clients: {error}"))?;
+        Ok(network)
+    }
+}
+
+impl From<&Builtin> for StudyNetwork {
+    fn from(builtin: &Builtin) -> Self {
+        Self { name: builtin.name.to_owned(), graph: builtin.network(&Defaults::default()).graph }
+    }
 }
 
 impl Options {
     /// All networks, by the fluid model.
     #[must_use]
     pub fn new(seed: u64, draws: u64) -> Self {
-        let networks = BUILTIN.iter().collect();
+        let networks = BUILTIN.iter().map(|builtin| Arc::new(StudyNetwork::from(builtin))).collect();
         Self { seed, draws, queue_packets: QUEUE_PACKETS, world: World::Fluid, networks }
     }
 
@@ -167,8 +201,8 @@ impl Task {
     pub fn run(&self) -> DrawResult {
         let Self { options, network, draw } = self;
         let mut result = DrawResult { rates: Vec::new(), disjoint: [0.0; POLICIES.len()], residual: 0.0 };
-        // The networks that are built in have room.
-        let Ok(both) = Both::new(options.networks[*network], options.seed, *draw) else { return result };
+        // It has room: that was seen when it was made.
+        let Ok(both) = Both::new(&options.networks[*network], options.seed, *draw) else { return result };
         for (place, policy) in POLICIES.into_iter().enumerate() {
             let apart = both.dual.paths(policy).iter().filter(|paths| has_disjoint_pair(paths)).count();
             result.disjoint[place] = apart as f64 / both.dual.clients().max(1) as f64;
@@ -190,9 +224,9 @@ pub(super) struct Both {
 }
 
 impl Both {
-    pub(super) fn new(builtin: &Builtin, seed: u64, draw: u64) -> Result<Self, GraphError> {
-        let graph = builtin.network(&Defaults::default()).graph;
-        let new = |is_dual_homed| Draw::new(builtin.name, &graph, is_dual_homed, seed, draw);
+    pub(super) fn new(network: &StudyNetwork, seed: u64, draw: u64) -> Result<Self, GraphError> {
+        let StudyNetwork { name, graph } = network;
+        let new = |is_dual_homed| Draw::new(name, graph, is_dual_homed, seed, draw);
         Ok(Self { single: new(false)?, dual: new(true)? })
     }
 

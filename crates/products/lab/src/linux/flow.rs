@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::kernel_name;
 use super::testbed::HostPair;
-use crate::observations::FlowEnd;
+use crate::observations::{FlowEnd, Transfer};
 use crate::run::flow_instances::FlowInstance;
 
 /// Where every receiver listens, in a namespace of its own.
@@ -306,7 +306,8 @@ impl SocketFlow {
     pub(super) fn end(&self, pair: &HostPair) -> FlowEnd {
         let srtts = self.paths.iter().map(|path| path.srtt).collect();
         let began = self.began.filter(|_| self.phase != Phase::Connecting);
-        FlowEnd { began, ended: self.ended, srtts, timeouts: timeouts(pair).unwrap_or(0), reductions: None }
+        let transfers = began.map(|began| Transfer { began, ended: self.ended }).into_iter().collect();
+        FlowEnd { transfers, srtts, timeouts: timeouts(pair).unwrap_or(0), reductions: None }
     }
 
     /// What went wrong: also subflows that came too late, or never; `counted` is when counting begins.

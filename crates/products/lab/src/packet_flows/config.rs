@@ -1,7 +1,7 @@
 //! What flows are made of.
 
-use anabranch_algo::Time;
-use anabranch_algo::control::Algorithm;
+use anabranch_algo::controller::ControllerKind;
+use anabranch_algo::{Span, Time};
 use anabranch_mirror::receive_windows::Sharing;
 use anabranch_sim::RouteId;
 
@@ -9,7 +9,7 @@ use anabranch_sim::RouteId;
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
     /// Its paths: controller, route of data, route of acknowledgements (none: they are back at once), group.
-    pub paths: Vec<(Algorithm, RouteId, Option<RouteId>, u32)>,
+    pub paths: Vec<(ControllerKind, RouteId, Option<RouteId>, u32)>,
     /// Size of its packets on the wire, bytes.
     pub packet_bytes: u16,
     /// How many packets it transfers; none: without end.
@@ -21,6 +21,9 @@ pub struct FlowConfig {
     /// The uplink of each path, where it is known, if its groups follow shared-bottleneck detection; none:
     /// they are as given.
     pub detect: Option<Vec<Option<u32>>>,
+    /// How long an acknowledgement waits for a second packet at most; none: each packet is acknowledged at
+    /// once.
+    pub ack_delay: Option<Span>,
     /// With which others each path may share a bottleneck, if paths are connections to mirrors, whose windows
     /// the receiver bounds. Their senders are then coupled by `paths` alone.
     pub mirrors: Option<Vec<Sharing>>,

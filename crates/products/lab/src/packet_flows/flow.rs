@@ -2,6 +2,7 @@
 
 use anabranch_algo::Time;
 use anabranch_algo::control::{CongestionCause, Group};
+use anabranch_algo::controller::Controller;
 use anabranch_algo::sent_packets::Delivery;
 use anabranch_algo::shared_bottleneck::Detector;
 use anabranch_algo::subflow::{AckRule, Subflow, Timer};
@@ -23,7 +24,7 @@ impl PacketFlows {
         let no = self.flows.len();
         let first = self.subflows.len() as u32;
         for (control, down, up, _) in &config.paths {
-            self.push_subflow(no as u32, *control, *down, *up);
+            self.push_subflow(no as u32, control.fresh(), *down, *up, config.ack_delay);
         }
         self.flows.push(PacketFlow {
             first,
@@ -35,7 +36,7 @@ impl PacketFlows {
             stopped: false,
             detector: config.detect.as_deref().map(detector),
             mirrors: config.mirrors.as_deref().map(|sharing| {
-                Box::new(MirrorReceiver::new(sharing, config.paths[0].0, config.packet_bytes))
+                Box::new(MirrorReceiver::new(sharing, &config.paths[0].0, config.packet_bytes))
             }),
         });
         let detector = self.flows[no].detector.as_ref();
@@ -82,7 +83,7 @@ impl PacketFlows {
     fn coupled<R>(
         &mut self,
         sub: usize,
-        f: impl FnOnce(&mut Subflow<PayloadKind, u8>, &Group<'_>) -> R,
+        f: impl FnOnce(&mut Subflow<PayloadKind, u8, Controller>, &Group<'_>) -> R,
     ) -> R {
         let sub = &mut self.subflows[sub];
         let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
@@ -145,26 +146,33 @@ impl PacketFlows {
         if flow.stopped {
             return;
         }
-        let kind = sub.subflow.sent_packets().get(segment.id).copied().unwrap_or(PayloadKind::Nothing);
-        let delivery = sub.subflow.delivered(now, segment.id, 0);
         sub.unresponsive = false;
-        let counts = match delivery {
-            Delivery::Acked { .. } => flow.backlog.delivered(kind),
-            Delivery::SpuriousLoss { .. } => flow.backlog.delivered_late(kind),
-            Delivery::Duplicate | Delivery::Unknown => false,
-        };
-        if counts {
-            sub.delivered += 1;
-            if flow.backlog.is_done() {
-                flow.done = Some(now);
+        // Of two packets the earlier one is the sample (RFC 7323 section 4.3).
+        let (mut acked, mut sample, mut newest) = (0, None, 0);
+        for id in segment.earlier().into_iter().chain([segment.id]) {
+            let kind = sub.subflow.sent_packets().get(id).copied().unwrap_or(PayloadKind::Nothing);
+            let delivery = sub.subflow.delivered(now, id, 0);
+            let counts = match delivery {
+                Delivery::Acked { .. } => flow.backlog.delivered(kind),
+                Delivery::SpuriousLoss { .. } => flow.backlog.delivered_late(kind),
+                Delivery::Duplicate | Delivery::Unknown => false,
+            };
+            if counts {
+                sub.delivered += 1;
+                if flow.backlog.is_done() {
+                    flow.done = Some(now);
+                }
+            }
+            if let Delivery::Acked { sent_at, seq } = delivery {
+                (acked, sample, newest) = (acked + 1, sample.or(Some(sent_at)), seq);
             }
         }
-        if let Delivery::Acked { sent_at, seq } = delivery {
+        if acked > 0 {
             let members = &self.members[sub.group.0 as usize..sub.group.1 as usize];
             let group = Group { members, me: (sub.at - sub.group.0) as usize };
-            let window_changed = sub.subflow.acked(now, 1, seq, Some(sent_at), AckRule::ONE_BY_ONE, &group);
+            let window_changed = sub.subflow.acked(now, acked, newest, sample, AckRule::ONE_BY_ONE, &group);
             if segment.is_marked() {
-                let counts = sub.subflow.congestion(now, CongestionCause::EcnCe, seq, &group);
+                let counts = sub.subflow.congestion(now, CongestionCause::EcnCe, newest, &group);
                 sub.reductions += u32::from(counts);
             }
             let member = &mut self.members[sub.at as usize];

@@ -5,7 +5,8 @@
 //! Linux does it (`tcp_rcv_rtt_update`), and counted in whole milliseconds. All packets count as bytes in
 //! order: there is no stream that a loss would hold up.
 
-use anabranch_algo::control::Algorithm;
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_algo::controller::ControllerKind;
 use anabranch_algo::{Span, TcpSample, Time};
 use anabranch_mirror::receive_windows::{ReceiveWindows, Sharing};
 
@@ -33,9 +34,12 @@ pub(super) struct MirrorReceiver {
 }
 
 impl MirrorReceiver {
-    /// One with a path for each of `sharing`.
-    pub(super) fn new(sharing: &[Sharing], control: Algorithm, packet_bytes: u16) -> Self {
+    /// One with a path for each of `sharing`. A controller that the program brings is none that yields, as
+    /// far as receive windows go.
+    pub(super) fn new(sharing: &[Sharing], control: &ControllerKind, packet_bytes: u16) -> Self {
         let mut windows = ReceiveWindows::new();
+        let default = || Algorithm::by_name(ALGORITHMS[0].name).expect("in the table");
+        let control = control.algorithm().unwrap_or_else(default);
         sharing.iter().for_each(|sharing| windows.add(*sharing, control));
         let sample = TcpSample { mss: packet_bytes.into(), ..TcpSample::default() };
         let path = ReceivedPath { sample, ..ReceivedPath::default() };

@@ -26,7 +26,8 @@ pub(super) enum SegmentKind {
 pub struct Segment {
     /// Which packet of the path.
     pub(super) id: u64,
-    /// From the top: 32 bits of path, 16 of size, then [`SegmentKind`], [`MARKED`](Self::MARKED), one.
+    /// From the top: 32 bits of path, 16 of size, 12 of [`BEHIND`](Self::BEHIND), then [`SegmentKind`],
+    /// [`MARKED`](Self::MARKED), one.
     rest: NonZeroU64,
 }
 
@@ -34,6 +35,9 @@ impl Segment {
     const MARKED: u64 = 1 << 1;
     const KIND_SHIFT: u32 = 2;
     const KIND: u64 = 3 << Self::KIND_SHIFT;
+    /// Of an acknowledgement of two packets: by how much the number of the earlier one is less.
+    const BEHIND: u64 = 0xfff << Self::BEHIND_SHIFT;
+    const BEHIND_SHIFT: u32 = 4;
     const BYTES_SHIFT: u32 = 16;
     const BYTES: u64 = 0xffff << Self::BYTES_SHIFT;
     const SUBFLOW_SHIFT: u32 = 32;
@@ -69,6 +73,28 @@ impl Segment {
         let kind = (SegmentKind::Ack as u64) << Self::KIND_SHIFT | u64::from(ACK_BYTES) << Self::BYTES_SHIFT;
         Self { id: self.id, rest: NonZeroU64::MIN | rest | kind }
     }
+
+    /// What acknowledges it together with another one of the path, marked if one of them is; none if their
+    /// numbers are too far apart.
+    pub(super) fn ack_with(self, other: Self) -> Option<Self> {
+        let (first, last) = if self.id < other.id { (self, other) } else { (other, self) };
+        let behind = last.id - first.id;
+        if !(1..1 << 12).contains(&behind) {
+            return None;
+        }
+        let ack = last.ack();
+        let rest = ack.rest | behind << Self::BEHIND_SHIFT | first.rest.get() & Self::MARKED;
+        Some(Self { rest, ..ack })
+    }
+
+    /// The number of the other packet that an acknowledgement is for, if it is for two.
+    #[inline]
+    pub(super) const fn earlier(self) -> Option<u64> {
+        match (self.rest.get() & Self::BEHIND) >> Self::BEHIND_SHIFT {
+            0 => None,
+            behind => Some(self.id - behind),
+        }
+    }
 }
 
 impl anabranch_sim::Packet for Segment {
@@ -84,6 +110,10 @@ impl anabranch_sim::Packet for Segment {
         if self.is_ect() {
             self.rest |= Self::MARKED;
         }
+    }
+    /// A path has a flow in each direction.
+    fn flow_key(&self) -> u64 {
+        self.rest.get() & !(Self::BYTES | Self::MARKED | Self::BEHIND)
     }
     #[inline]
     fn flow(&self) -> Option<u32> {

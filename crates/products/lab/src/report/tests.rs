@@ -152,7 +152,7 @@ fn some_runs(scenario: &Scenario, cases: &[Option<&str>], seeds: u64, flows: usi
         let each = |controller: String| {
             (1..=seeds).map(move |seed| run(case, &controller, seed, flows, if seed == 1 { 600 } else { 1 }))
         };
-        scenario.controllers.clone().into_iter().flat_map(each).collect::<Vec<_>>()
+        scenario.controllers.to_vec().into_iter().flat_map(each).collect::<Vec<_>>()
     };
     let leak = |case: &Option<&str>| case.map(|case| &*case.to_string().leak());
     cases.iter().map(leak).flat_map(all).collect()
@@ -317,7 +317,7 @@ fn strange_names_are_text() {
     scenario.title = name.into();
     scenario.source = name.into();
     scenario.about = name.into();
-    scenario.controllers = vec![name.into()];
+    scenario.controllers = vec![name.into()].into();
     scenario.measure[0].metric = name.into();
     scenario.measure[0].versus = Some(name.into());
     scenario.measure[0].expect = [(name.to_string(), "1..".to_string())].into();

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anabranch_algo::Span;
-use anabranch_algo::control::{Algorithm, Window};
+use anabranch_algo::control::Window;
+use anabranch_algo::controller::ControllerKind;
 use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mmtp::subscriber::Grouping;
 use anabranch_sim::{Histogram, Stats};
@@ -12,7 +13,7 @@ use super::flow_instances::{FlowInstance, flow_instances, udp_payload_max};
 use super::groups::TopologyGroups;
 use super::links::{Links, UNRATED};
 use crate::content::Content;
-use crate::observations::{FlowEnd, Observe, ObservedFlow};
+use crate::observations::{FlowEnd, Observe, ObservedFlow, Transfer};
 use crate::packet_flows::{FlowConfig, FlowId};
 use crate::packet_layout::PacketLayout;
 use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
@@ -45,7 +46,8 @@ pub(super) struct FlowHandle {
 /// Which machine runs a flow.
 #[derive(Clone, Copy)]
 pub(super) enum FlowBackend {
-    PacketFlow(FlowId, PacketLayout),
+    /// A flow of packets for each transfer: the first of them, and how many there are.
+    PacketFlows(FlowId, usize, PacketLayout),
     Receiver(ReceiverId, WantId),
 }
 
@@ -57,7 +59,7 @@ impl SimulatedScenario {
         let sources = world.sources(scenario);
         for instance in flow_instances(scenario, controller, seed) {
             let backend = match instance.flow.transport {
-                Transport::Packet | Transport::Mirrors => world.packet_flow(scenario, &instance),
+                Transport::Packet | Transport::Mirrors => world.packet_flows(scenario, &instance, seed),
                 Transport::Mmtp => world.mmtp_flow(scenario, &instance, &sources),
             };
             let topology = TopologyGroups::new(scenario, instance.flow);
@@ -72,8 +74,8 @@ impl SimulatedScenario {
         world
     }
 
-    fn packet_flow(&mut self, scenario: &Scenario, instance: &FlowInstance<'_>) -> FlowBackend {
-        let (flow, control) = (instance.flow, algorithm(instance));
+    fn packet_flows(&mut self, scenario: &Scenario, instance: &FlowInstance<'_>, seed: u64) -> FlowBackend {
+        let (flow, control) = (instance.flow, controller_kind(scenario, instance));
         let layout = instance.layout(self.links.packet_bytes);
         let groups = TopologyGroups::initial(scenario, flow);
         let is_mirrors = flow.transport == Transport::Mirrors;
@@ -89,20 +91,28 @@ impl SimulatedScenario {
             let up = if up.is_empty() { None } else { Some(self.simulation.route(&up)) };
             // The senders of mirrors know nothing of each other.
             let group = if is_mirrors { p as u32 } else { groups[p] };
-            paths.push((control, self.simulation.route(&down), up, group));
+            paths.push((control.clone(), self.simulation.route(&down), up, group));
         }
-        let config = FlowConfig {
+        let mut config = FlowConfig {
             paths,
             packet_bytes: self.links.packet_bytes as u16,
-            packets: instance
-                .payload_bytes(self.links.packet_bytes)
-                .map(|bytes| bytes.div_ceil(layout.payload_bytes).max(1)),
+            packets: None,
             start: instance.start,
-            stop: flow.stop.map(|stop| stop.time()),
+            // No transfer arrives after `stop`; those that have arrived go on.
+            stop: flow.stop.filter(|_| flow.arrivals.is_none()).map(|stop| stop.time()),
             detect: (is_auto && !is_mirrors).then(|| flow.uplinks()),
+            ack_delay: flow.delayed_acks.map(|longest| longest.0),
             mirrors,
         };
-        FlowBackend::PacketFlow(self.simulation.packet_flows_mut().flow(&config), layout)
+        let transfers = instance.transfers(scenario, self.links.packet_bytes, seed);
+        let packet_flows = self.simulation.packet_flows_mut();
+        let first = packet_flows.count();
+        for (start, bytes) in &transfers {
+            config.start = *start;
+            config.packets = bytes.map(|bytes| bytes.div_ceil(layout.payload_bytes).max(1));
+            packet_flows.flow(&config);
+        }
+        FlowBackend::PacketFlows(first, transfers.len(), layout)
     }
 
     fn mmtp_flow(
@@ -111,7 +121,7 @@ impl SimulatedScenario {
         instance: &FlowInstance<'_>,
         sources: &Sources,
     ) -> FlowBackend {
-        let (flow, control) = (instance.flow, algorithm(instance));
+        let (flow, control) = (instance.flow, controller_kind(scenario, instance));
         let receiver = self.simulation.receiver(flow.coalesce.0);
         if flow.groups == Groups::Auto {
             self.simulation.grouping(receiver, Grouping::Auto);
@@ -123,7 +133,7 @@ impl SimulatedScenario {
             if up.is_empty() {
                 up.push(self.simulation.pipe(Span::ZERO));
             }
-            let mut spec = PathSpec::new(&down, &up, control);
+            let mut spec = PathSpec::new(&down, &up, control.clone());
             spec.group = groups[p];
             spec.uplink = uplinks[p];
             spec.payload_max = udp_payload_max(self.links.packet_bytes);
@@ -198,25 +208,47 @@ impl SimulatedScenario {
         rated.map(|(name, _)| self.simulation.stats(self.links.ids[name]).delivered).sum()
     }
 
+    /// How many paths a flow has.
+    fn observed_paths(&self, flow: usize) -> usize {
+        self.flows[flow].topology.0.len()
+    }
+
+    /// The transfers of a flow of packets that are under way; if it has only one, that one, even before it
+    /// begins and after it has ended.
+    fn under_way(&self, flow: usize) -> impl Iterator<Item = FlowId> {
+        let (first, count) = match self.flows[flow].backend {
+            FlowBackend::PacketFlows(first, count, _) => (first, count),
+            FlowBackend::Receiver(..) => (0, 0),
+        };
+        let flows = self.simulation.packet_flows();
+        (first..first + count).filter(move |no| count == 1 || matches!(flows.times(*no), (Some(_), None)))
+    }
+
     /// How a flow is at the end.
     pub(super) fn end(&self, flow: &FlowHandle) -> FlowEnd {
         match flow.backend {
-            FlowBackend::PacketFlow(no, _) => {
-                let packet_flows = self.simulation.packet_flows();
-                let (began, ended) = packet_flows.times(no);
+            FlowBackend::PacketFlows(first, count, _) => {
+                let (packet_flows, all) = (self.simulation.packet_flows(), first..first + count);
+                let times = all.clone().map(|no| packet_flows.times(no));
+                let transfers: Vec<Transfer> =
+                    times.filter_map(|(began, ended)| Some(Transfer { began: began?, ended })).collect();
+                // Of several transfers the RTT is that of the one that began last.
+                let last = first + transfers.len().saturating_sub(1);
                 FlowEnd {
-                    began,
-                    ended,
-                    srtts: packet_flows.srtt(no).collect(),
-                    timeouts: packet_flows.timeouts(no),
-                    reductions: Some(packet_flows.reductions(no)),
+                    srtts: if count > 0 { packet_flows.srtt(last).collect() } else { Vec::new() },
+                    timeouts: all.clone().map(|no| packet_flows.timeouts(no)).sum(),
+                    reductions: Some(all.map(|no| packet_flows.reductions(no)).sum()),
+                    transfers,
                 }
             }
             FlowBackend::Receiver(r, want) => {
                 let (paths, progress) = (self.simulation.paths(r), self.simulation.progress(r, want));
                 FlowEnd {
-                    began: progress.since,
-                    ended: progress.complete,
+                    transfers: progress
+                        .since
+                        .map(|began| Transfer { began, ended: progress.complete })
+                        .into_iter()
+                        .collect(),
                     srtts: paths.iter().map(|path| path.srtt).collect(),
                     timeouts: paths.iter().map(|path| path.counters.timeouts).sum(),
                     reductions: None,
@@ -233,9 +265,15 @@ impl Observe for SimulatedScenario {
 
     fn bytes(&self, flow: usize) -> Vec<u64> {
         match self.flows[flow].backend {
-            FlowBackend::PacketFlow(no, layout) => {
-                let packets = self.simulation.packet_flows().delivered_packets(no);
-                packets.map(|packets| packets * layout.payload_bytes).collect()
+            FlowBackend::PacketFlows(first, count, layout) => {
+                let flows = self.simulation.packet_flows();
+                let mut bytes = vec![0; self.observed_paths(flow)];
+                for no in first..first + count {
+                    for (sum, packets) in bytes.iter_mut().zip(flows.delivered_packets(no)) {
+                        *sum += packets * layout.payload_bytes;
+                    }
+                }
+                bytes
             }
             FlowBackend::Receiver(r, _) => {
                 self.simulation.paths(r).iter().map(|path| path.counters.bytes).collect()
@@ -245,8 +283,13 @@ impl Observe for SimulatedScenario {
 
     fn cwnds(&self, flow: usize) -> Vec<f32> {
         match self.flows[flow].backend {
-            FlowBackend::PacketFlow(no, _) => {
-                self.simulation.packet_flows().cwnd(no).map(|cwnd| cwnd as f32).collect()
+            FlowBackend::PacketFlows(..) => {
+                let flows = self.simulation.packet_flows();
+                let mut windows = vec![0.0; self.observed_paths(flow)];
+                for no in self.under_way(flow) {
+                    windows.iter_mut().zip(flows.cwnd(no)).for_each(|(sum, cwnd)| *sum += cwnd as f32);
+                }
+                windows
             }
             FlowBackend::Receiver(r, _) => {
                 self.simulation.paths(r).iter().map(|path| path.cwnd as f32).collect()
@@ -269,17 +312,29 @@ impl Observe for SimulatedScenario {
 
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
         let FlowHandle { backend, topology } = &self.flows[flow];
-        let groups = || match *backend {
-            FlowBackend::PacketFlow(no, _) => self.simulation.packet_flows().groups(no),
-            FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
-        };
-        Some(if topology.0.len() < 2 { (false, false) } else { topology.mismatches(&groups()) })
+        if topology.0.len() < 2 {
+            return Some((false, false));
+        }
+        Some(match *backend {
+            FlowBackend::PacketFlows(..) => {
+                let wrong = |no| topology.mismatches(&self.simulation.packet_flows().groups(no));
+                let any = |a: (bool, bool), b: (bool, bool)| (a.0 || b.0, a.1 || b.1);
+                self.under_way(flow).map(wrong).fold((false, false), any)
+            }
+            FlowBackend::Receiver(r, _) => {
+                let paths = self.simulation.paths(r);
+                topology.mismatches(&paths.iter().map(|path| path.group).collect::<Vec<_>>())
+            }
+        })
     }
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.
     fn factor(&self, flow: usize) -> Option<f32> {
-        let FlowBackend::PacketFlow(no, _) = self.flows[flow].backend else { return Some(0.0) };
-        let groups = self.simulation.packet_flows().published(no).filter(|members| members.len() > 1);
+        if matches!(self.flows[flow].backend, FlowBackend::Receiver(..)) {
+            return Some(0.0);
+        }
+        let groups = self.under_way(flow).flat_map(|no| self.simulation.packet_flows().published(no));
+        let groups = groups.filter(|members| members.len() > 1);
         let m2 = groups.map(|members| {
             let counted = members.iter().filter(|member| member.srtt > Span::ZERO);
             let omegas: Vec<f64> = counted
@@ -307,6 +362,6 @@ fn source_name(flow: &str, p: usize, path: &Path) -> String {
     path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
 }
 
-fn algorithm(instance: &FlowInstance<'_>) -> Algorithm {
-    Algorithm::by_name(instance.controller).expect("checked: the controller exists")
+fn controller_kind(scenario: &Scenario, instance: &FlowInstance<'_>) -> ControllerKind {
+    scenario.controllers.known.kind(instance.controller).expect("checked: the controller exists")
 }

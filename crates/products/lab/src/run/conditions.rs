@@ -46,7 +46,11 @@ fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Ve
         let loses = loses && !scenario.assert.iter().any(own);
         never("random loss", loses, stats.dropped.loss);
         never("duplication", link.duplicate > 0.0, stats.duplicated);
-        never("reordering", link.reorder > 0.0, stats.reordered);
+        never(
+            "reordering",
+            link.reorder.as_ref().is_some_and(|reorder| reorder.probability > 0.0),
+            stats.reordered,
+        );
         never("a congestion event with chosen victims", link.victims.is_some(), stats.congestions);
         if stats.scripted_left > 0 {
             let scripted = (link.drop.len() + link.drop_of.len()) as u64;
@@ -55,7 +59,7 @@ fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Ve
         }
     }
     for flow in &observations.flows {
-        if flow.end.began.is_none() {
+        if flow.end.transfers.is_empty() {
             violations.push(format!("flow {} never started", flow.name));
         }
     }

@@ -3,6 +3,7 @@
 use anabranch_algo::{Span, Time};
 use anabranch_sim::Rng;
 
+use super::transfer_draw::TransferDraw;
 use crate::observations::{FlowEnd, ObservedFlow};
 use crate::packet_layout::PacketLayout;
 use crate::scenario::{Flow, Scenario, SizeSpec, Transport};
@@ -31,13 +32,40 @@ impl FlowInstance<'_> {
         }
     }
 
+    /// The transfers that it consists of: when each begins, and how many bytes it has; none: without end.
+    /// With arrivals the seed decides them.
+    pub(crate) fn transfers(
+        &self,
+        scenario: &Scenario,
+        packet_bytes: u64,
+        seed: u64,
+    ) -> Vec<(Time, Option<u64>)> {
+        let Some(arrivals) = &self.flow.arrivals else {
+            return vec![(self.start, self.payload_bytes(packet_bytes))];
+        };
+        let bytes = |size: SizeSpec| self.bytes_of(size, packet_bytes);
+        let draw = TransferDraw {
+            arrivals,
+            mean_bytes: self.flow.size.map_or(0.0, |size| bytes(size) as f64),
+            most_bytes: arrivals.most.map_or(f64::INFINITY, |size| bytes(size) as f64),
+            list_bytes: arrivals.list.iter().map(|size| bytes(*size)).collect(),
+            rng: Rng::stream(seed, &format!("arrivals of {}", self.name)),
+        };
+        let end = self.flow.stop.unwrap_or(scenario.duration).time();
+        draw.until(self.start, end).into_iter().map(|(at, bytes)| (at, Some(bytes))).collect()
+    }
+
     /// How much payload it transfers, bytes; none: without end. A size in packets means full ones.
     pub(crate) fn payload_bytes(&self, packet_bytes: u64) -> Option<u64> {
-        self.flow.size.map(|size| match size {
+        self.flow.size.map(|size| self.bytes_of(size, packet_bytes))
+    }
+
+    fn bytes_of(&self, size: SizeSpec, packet_bytes: u64) -> u64 {
+        match size {
             SizeSpec::Packets(packets) => packets.saturating_mul(self.layout(packet_bytes).payload_bytes),
             SizeSpec::Bytes(bytes) => bytes,
             SizeSpec::Time(_) => unreachable!("checked: a flow's size is no time"),
-        })
+        }
     }
 
     /// Whether a link that its data crosses marks, so that its packets say that they can be marked.

@@ -55,8 +55,8 @@ impl Links {
             loss: link.loss,
             scripted_drops: link.drop.clone(),
             duplicate: link.duplicate,
-            reorder: link.reorder,
-            reorder_by: link.reorder_by.0,
+            reorder: link.reorder.as_ref().map_or(0.0, |reorder| reorder.probability),
+            reorder_by: link.reorder.as_ref().map_or(Span::ZERO, |reorder| reorder.by.0),
             mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
             ..LinkConfig::default()
         };
@@ -170,7 +170,15 @@ fn discipline(link: &Link) -> Discipline {
         return Discipline::Random { last_packets: random.band, p: random.drop };
     }
     if let Some(codel) = &link.codel {
-        return Discipline::CoDel { target: codel.target.0, interval: codel.interval.0, ecn: codel.mark };
+        let (target, interval, ecn) = (codel.target.0, codel.interval.0, codel.mark);
+        let SizeSpec::Bytes(quantum) = codel.quantum else { unreachable!("checked: a quantum is in bytes") };
+        return match codel.flows {
+            0 => Discipline::CoDel { target, interval, ecn },
+            flows => Discipline::FqCodel { target, interval, ecn, flows, quantum_bytes: quantum as u32 },
+        };
+    }
+    if let Some(pie) = &link.pie {
+        return Discipline::Pie { target: pie.target.0, burst: pie.burst.0, ecn: pie.mark };
     }
     link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::TargetedDrop {
         above_packets: victims.above,

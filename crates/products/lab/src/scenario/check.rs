@@ -4,10 +4,11 @@ mod measure;
 mod needs;
 
 use anabranch_algo::Span;
-use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_algo::rtt::RTO_MIN;
 
-use super::error::{ScenarioError, hint, missing};
-use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
+use super::error::ScenarioError;
+use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Sizes, Transport};
+use crate::hint::{hint, missing};
 
 /// The most links a scenario may have.
 pub const LINKS_MAX: usize = 100_000;
@@ -21,6 +22,9 @@ pub const CASES_MAX: usize = 10_000;
 pub const MEASURES_MAX: usize = 1_000;
 /// The largest packet, bytes.
 pub const PACKET_BYTES_MAX: u64 = 65_535;
+/// The most queues of FQ-CoDel (RFC 8290 section 5.2.4), and the least quantum, bytes.
+pub const CODEL_FLOWS_MAX: u32 = 65_536;
+const QUANTUM_BYTES_MIN: u64 = 256;
 /// The smallest packet, bytes: room for the headers, and some payload.
 pub const PACKET_BYTES_MIN: u64 = 128;
 type Checked = Result<(), ScenarioError>;
@@ -33,18 +37,6 @@ fn ensure(so: bool, key: impl Into<String>, what: impl FnOnce() -> String) -> Ch
 /// A probability.
 fn probability(value: f64, key: String) -> Checked {
     ensure((0.0..=1.0).contains(&value), key, || format!("{value} is no probability: from 0 to 1"))
-}
-
-/// Whether there is a controller of this name.
-///
-/// # Errors
-/// A sentence with the nearest name.
-pub fn controller(name: &str) -> Result<(), String> {
-    if Algorithm::by_name(name).is_some() {
-        return Ok(());
-    }
-    let base = name.split('+').next().unwrap_or(name);
-    Err(format!("there is no controller `{name}`{}", hint(base, ALGORITHMS.iter().map(|entry| entry.name))))
 }
 
 impl Scenario {
@@ -88,7 +80,7 @@ impl Scenario {
         ensure(!self.controllers.is_empty(), "controllers", || "name at least one".into())?;
         for (index, name) in self.controllers.iter().enumerate() {
             let key = || format!("controllers.{index}");
-            controller(name).map_err(|what| ScenarioError::at(key(), what))?;
+            self.controller(name, key())?;
             ensure(!self.controllers[..index].contains(name), key(), || format!("`{name}` twice"))?;
         }
         ensure(self.link.len() <= LINKS_MAX, "link", || format!("more than {LINKS_MAX} links"))?;
@@ -105,12 +97,11 @@ impl Scenario {
             ensure(self.case[..index].iter().all(|other| other.name != *name), key(), || {
                 format!("there are two cases `{name}`")
             })?;
-            ensure(controller(name).is_err(), key(), || {
+            ensure(self.controllers.known.check(name).is_err(), key(), || {
                 format!("`{name}` is a controller's name too, and keys of `paper` could mean either")
             })?;
             for (i, name) in case.controllers.iter().enumerate() {
-                controller(name)
-                    .map_err(|what| ScenarioError::at(format!("case.{index}.controllers.{i}"), what))?;
+                self.controller(name, format!("case.{index}.controllers.{i}"))?;
             }
         }
         Ok(())
@@ -122,6 +113,7 @@ impl Scenario {
         let queues = [
             ("random", link.random.is_some()),
             ("codel", link.codel.is_some()),
+            ("pie", link.pie.is_some()),
             ("victims", link.victims.is_some()),
         ];
         let queues: Vec<_> = queues.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
@@ -133,13 +125,14 @@ impl Scenario {
                 "a time means what the link sends in it, so the link needs a `rate`".into()
             })?;
         }
-        for (field, value) in [("loss", link.loss), ("duplicate", link.duplicate), ("reorder", link.reorder)]
+        let reorder = link.reorder.as_ref().map_or(0.0, |reorder| reorder.probability);
+        for (field, value) in
+            [("loss", link.loss), ("duplicate", link.duplicate), ("reorder.probability", reorder)]
         {
             probability(value, at(field))?;
         }
-        ensure(link.reorder == 0.0 || link.reorder_by.0 > Span::ZERO, at("reorder_by"), || {
-            "say by how much packets are held back".into()
-        })?;
+        let by = link.reorder.as_ref().is_none_or(|reorder| reorder.by.0 > Span::ZERO);
+        ensure(by, at("reorder.by"), || "say by how much packets are held back".into())?;
         if let Some(random) = &link.random {
             probability(random.drop, at("random.drop"))?;
             ensure(random.band > 0, at("random.band"), || "at least 1 packet".into())?;
@@ -157,6 +150,16 @@ impl Scenario {
         if let Some(codel) = &link.codel {
             let so = codel.target.0 > Span::ZERO && codel.target < codel.interval;
             ensure(so, at("codel"), || "`target` must be less than `interval`, and not 0".into())?;
+            ensure(codel.flows <= CODEL_FLOWS_MAX, at("codel.flows"), || {
+                format!("at most {CODEL_FLOWS_MAX} queues")
+            })?;
+            let quantum = matches!(codel.quantum, SizeSpec::Bytes(QUANTUM_BYTES_MIN..=PACKET_BYTES_MAX));
+            ensure(quantum, at("codel.quantum"), || {
+                format!("from {QUANTUM_BYTES_MIN} to {PACKET_BYTES_MAX} B")
+            })?;
+        }
+        if let Some(pie) = &link.pie {
+            ensure(pie.target.0 > Span::ZERO, at("pie.target"), || "a delay to aim at is not 0".into())?;
         }
         if let Some(index) = link.drop.iter().position(|nth| *nth == 0) {
             return Err(ScenarioError::at(at(&format!("drop.{index}")), "packets are counted from 1"));
@@ -191,7 +194,7 @@ impl Scenario {
     fn check_flow(&self, flow: &Flow, key: &str) -> Checked {
         let at = |field: &str| format!("{key}.{field}");
         if let Some(name) = &flow.controller {
-            controller(name).map_err(|what| ScenarioError::at(at("controller"), what))?;
+            self.controller(name, at("controller"))?;
         }
         ensure(flow.count > 0, at("count"), || "at least 1".into())?;
         ensure(!flow.paths.is_empty(), at("paths"), || "a flow needs at least one path".into())?;
@@ -211,10 +214,58 @@ impl Scenario {
         ensure(!batches || flow.transport == Transport::Mmtp, at("coalesce"), || {
             "only mmtp hands packets over in batches".into()
         })?;
+        self.check_arrivals(flow, key)?;
         for (index, path) in flow.paths.iter().enumerate() {
             self.check_path(path, &at(&format!("paths.{index}")))?;
         }
         Ok(())
+    }
+
+    fn check_arrivals(&self, flow: &Flow, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        if let Some(delay) = flow.delayed_acks {
+            ensure(flow.transport != Transport::Mmtp, at("delayed_acks"), || {
+                "mmtp has no acknowledgements: its data answers requests".into()
+            })?;
+            ensure((Span::from_micros(1)..RTO_MIN).contains(&delay.0), at("delayed_acks"), || {
+                "longer than 0 and shorter than 200 ms, the sender's shortest timeout".into()
+            })?;
+        }
+        let Some(arrivals) = &flow.arrivals else { return Ok(()) };
+        ensure(flow.transport != Transport::Mmtp, at("arrivals"), || {
+            "only packets and mirrors arrive one after the other".into()
+        })?;
+        ensure(arrivals.every.0 > Span::ZERO, at("arrivals.every"), || "some time passes".into())?;
+        let mean = self.duration.0.as_nanos() / arrivals.every.0.as_nanos().max(1);
+        let subflows = mean.saturating_mul(flow.paths.len() as u64).saturating_mul(flow.count.into());
+        ensure(subflows <= SUBFLOWS_MAX, at("arrivals.every"), || {
+            format!("more than {SUBFLOWS_MAX} subflows arrive in {}", self.duration)
+        })?;
+        let is_list = arrivals.sizes == Sizes::List;
+        ensure(is_list == !arrivals.list.is_empty(), at("arrivals.list"), || {
+            "`sizes = \"list\"` and a `list` of sizes belong together".into()
+        })?;
+        ensure(flow.is_finite(), at("size"), || "transfers that arrive have a mean size".into())?;
+        for (index, size) in arrivals.list.iter().enumerate() {
+            let so = matches!(size, SizeSpec::Bytes(1..) | SizeSpec::Packets(1..));
+            ensure(so, at(&format!("arrivals.list.{index}")), || "in bytes or packets".into())?;
+        }
+        let is_pareto = arrivals.sizes == Sizes::Pareto;
+        ensure(is_pareto || arrivals.most.is_none(), at("arrivals.most"), || {
+            "only sizes of `pareto` have a bound".into()
+        })?;
+        ensure(
+            !is_pareto || (arrivals.shape > 1.0 && arrivals.shape <= 100.0),
+            at("arrivals.shape"),
+            || "above 1, or the mean has no end, and at most 100".into(),
+        )?;
+        let larger = match (flow.size, arrivals.most) {
+            (Some(SizeSpec::Bytes(mean)), Some(SizeSpec::Bytes(most)))
+            | (Some(SizeSpec::Packets(mean)), Some(SizeSpec::Packets(most))) => most > mean,
+            (_, Some(_)) => false,
+            (_, None) => true,
+        };
+        ensure(larger, at("arrivals.most"), || "more than `size`, and in the same unit".into())
     }
 
     fn check_path(&self, path: &Path, key: &str) -> Checked {
@@ -290,6 +341,11 @@ impl Scenario {
             }
             _ => Err(ScenarioError::at(key, "name one `link` or one `source`")),
         }
+    }
+
+    /// Whether there is a controller of this name.
+    fn controller(&self, name: &str, key: String) -> Checked {
+        self.controllers.known.check(name).map_err(|what| ScenarioError::at(key, what))
     }
 
     /// The link of this name.
@@ -429,7 +485,27 @@ mod tests {
             ("down = true", "loss = 0.1", "only `down` ends by itself"),
             ("down = true", "", "what happens?"),
             ("queue = \"50 ms\"", "loss = 1.5", "link.bottleneck.loss: 1.5 is no probability"),
-            ("queue = \"50 ms\"", "reorder = 0.5", "reorder_by"),
+            ("queue = \"50 ms\"", "reorder = { probability = 0.5 }", "missing key `by`"),
+            (
+                "queue = \"50 ms\"",
+                "reorder = { probability = 5, by = \"1 ms\" }",
+                "reorder.probability: 5 is no",
+            ),
+            ("queue = \"50 ms\"", "codel = { flows = 1024, quantum = \"1 B\" }", "codel.quantum: from 256"),
+            ("queue = \"50 ms\"", "pie = {}\ncodel = {}", "not codel and pie"),
+            ("size = \"10 MB\"", "delayed_acks = \"40 ms\"", "flow.sp.delayed_acks: mmtp has no"),
+            ("[flow.sp]\n", "delayed_acks = \"200 ms\"\n[flow.sp]\n", "shorter than 200 ms"),
+            ("[flow.sp]\n", "arrivals = { every = \"1 s\" }\n[flow.sp]\n", "flow.mp.size: transfers that"),
+            (
+                "[flow.sp]\n",
+                "size = \"1 MB\"\narrivals = { every = \"1 us\" }\n[flow.sp]\n",
+                "more than 1000000",
+            ),
+            (
+                "[flow.sp]\n",
+                "arrivals = { every = \"1 s\", sizes = \"list\" }\n[flow.sp]\n",
+                "belong together",
+            ),
             ("queue = \"50 ms\"", "codel = {}\nrandom = {}", "not random and codel"),
             ("queue = \"50 ms\"", "weight = 3", "a weight counts in a `medium`"),
             ("queue = \"50 ms\"", "drop = [0]", "link.bottleneck.drop.0: packets are counted from 1"),

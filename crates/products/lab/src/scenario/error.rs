@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-pub use anabranch_net::nearest;
-
 /// Why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
@@ -52,37 +50,3 @@ impl fmt::Display for ScenarioError {
 }
 
 impl std::error::Error for ScenarioError {}
-
-/// At most so many names are listed where none is near.
-const LISTED_MAX: usize = 24;
-
-/// ": did you mean `x`?" or the list of what there is.
-pub(crate) fn hint<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
-    if let Some(near) = nearest(word, names.iter().copied()) {
-        return format!(": did you mean `{near}`?");
-    }
-    match names.len() {
-        0 => "; there are none".into(),
-        n if n > LISTED_MAX => format!("; there are {}, … ({n})", names[..LISTED_MAX].join(", ")),
-        _ => format!("; there are {}", names.join(", ")),
-    }
-}
-
-/// That there is no `what` of this name, and which was probably meant.
-pub(crate) fn missing<'a>(what: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    format!("there is no {what} `{name}`{}", hint(name, names))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_meant() {
-        let keys = ["rate", "delay", "jitter", "queue", "mark_above", "reorder_by"];
-        assert_eq!(hint("rtae", keys), ": did you mean `rate`?");
-        assert_eq!(hint("zz", ["a", "b"]), "; there are a, b");
-        assert_eq!(hint("zz", []), "; there are none");
-    }
-}

@@ -19,8 +19,10 @@ pub struct Link {
     pub queue: Option<SizeSpec>,
     /// Drops at random near the end of the queue, as htsim's RandomQueue.
     pub random: Option<Random>,
-    /// CoDel (RFC 8289).
+    /// CoDel (RFC 8289), or FQ-CoDel (RFC 8290).
     pub codel: Option<Codel>,
+    /// PIE (RFC 8033).
+    pub pie: Option<Pie>,
     /// Congestion events that hit chosen flows (Thomas, dissertation, Fig. 4.9).
     pub victims: Option<TargetedDrop>,
     /// Mark (ECN) what arrives when more than this is queued.
@@ -37,11 +39,8 @@ pub struct Link {
     /// Probability that a packet arrives twice.
     #[serde(deserialize_with = "probability")]
     pub duplicate: f64,
-    /// Probability that a packet is held back for `reorder_by`.
-    #[serde(deserialize_with = "probability")]
-    pub reorder: f64,
-    /// How long.
-    pub reorder_by: Duration,
+    /// Packets that are held back, so that others overtake them.
+    pub reorder: Option<Reorder>,
     /// A trace in mahimahi's format that says when packets may leave; a path beside the scenario file.
     pub trace: Option<TraceFile>,
     /// A shared radio medium, by name: links on it send one at a time.
@@ -60,7 +59,8 @@ impl Link {
     /// Whether it marks packets (ECN) that can carry a mark.
     #[must_use]
     pub fn marks(&self) -> bool {
-        self.mark_above.is_some() || self.codel.as_ref().is_some_and(|codel| codel.mark)
+        let (codel, pie) = (self.codel.as_ref(), self.pie.as_ref());
+        self.mark_above.is_some() || codel.is_some_and(|codel| codel.mark) || pie.is_some_and(|pie| pie.mark)
     }
 }
 
@@ -91,6 +91,10 @@ pub struct Codel {
     pub interval: Duration,
     /// Mark instead of dropping.
     pub mark: bool,
+    /// FQ-CoDel: flows are hashed into so many queues, each with a CoDel of its own. 0: one queue for all.
+    pub flows: u32,
+    /// Of FQ-CoDel: what a queue sends at most before it is another's turn.
+    pub quantum: SizeSpec,
 }
 
 impl Default for Codel {
@@ -99,8 +103,43 @@ impl Default for Codel {
             target: Duration(anabranch_algo::Span::from_millis(5)),
             interval: Duration(anabranch_algo::Span::from_millis(100)),
             mark: false,
+            flows: 0,
+            quantum: SizeSpec::Bytes(1_514),
         }
     }
+}
+
+/// PIE's parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pie {
+    /// The delay that is aimed at.
+    pub target: Duration,
+    /// How long nothing is dropped after a time without congestion.
+    pub burst: Duration,
+    /// Mark instead of dropping, while no more than a tenth would be dropped.
+    pub mark: bool,
+}
+
+impl Default for Pie {
+    fn default() -> Self {
+        Self {
+            target: Duration(anabranch_algo::Span::from_millis(15)),
+            burst: Duration(anabranch_algo::Span::from_millis(150)),
+            mark: false,
+        }
+    }
+}
+
+/// Packets that are held back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reorder {
+    /// The probability that a packet is.
+    #[serde(deserialize_with = "probability")]
+    pub probability: f64,
+    /// For how long.
+    pub by: Duration,
 }
 
 /// Congestion events that hit chosen flows.

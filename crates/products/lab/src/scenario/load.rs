@@ -9,27 +9,48 @@ use serde::Deserialize as _;
 use toml::de::{DeTable, DeValue, Deserializer};
 use toml::{Spanned, Value};
 
-use super::error::{ScenarioError, hint};
+use super::error::ScenarioError;
 use super::schema::{SchemaNode, schema_at};
-use super::{Scenario, TraceFile, built_in};
+use super::{Scenario, TraceFile, built_in, topology};
+use crate::controllers::Controllers;
+use crate::hint::hint;
 
 /// The largest scenario file; a trace belongs into a file of its own.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-impl Scenario {
-    /// Reads and checks a file. Traces are looked for beside it.
-    ///
-    /// # Errors
-    /// If it cannot be read, is no TOML, has unknown keys or makes no sense: with the line and what to do.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        Self::load_case(path, None)
+/// How scenarios are read: with which controllers, and which of their cases are to run.
+///
+/// ```
+/// use anabranch_lab::scenario::load::ScenarioReader;
+///
+/// let scenario = ScenarioReader::default().built_in("bench-a").expect("there is one").expect("a scenario");
+/// assert!(!scenario.case.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ScenarioReader {
+    controllers: Controllers,
+    only: Option<String>,
+}
+
+impl ScenarioReader {
+    /// Names of controllers mean these, in the scenario and in what is run of it.
+    #[must_use]
+    pub fn controllers(self, controllers: Controllers) -> Self {
+        Self { controllers, ..self }
     }
 
-    /// The same of which `only` this case is to run: no other is checked.
+    /// Only this case is to run, if one is named: no other is checked.
+    #[must_use]
+    pub fn case(self, only: Option<&str>) -> Self {
+        Self { only: only.map(str::to_owned), ..self }
+    }
+
+    /// Reads and checks a file. Other files that it names are looked for beside it.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and if there is no such case.
-    pub fn load_case(path: &Path, only: Option<&str>) -> Result<Self, ScenarioError> {
+    /// If it cannot be read, is no TOML, has unknown keys or makes no sense, or has no case of that name:
+    /// with the line and what to do.
+    pub fn load(&self, path: &Path) -> Result<Scenario, ScenarioError> {
         let name = path.display().to_string();
         let wrong = |what: String| ScenarioError::of("", what).in_file(&name);
         let length = fs::metadata(path).map_err(|e| wrong(format!("cannot be read: {e}")))?.len();
@@ -37,48 +58,71 @@ impl Scenario {
             return Err(wrong(format!("is larger than a scenario may be ({FILE_BYTES_MAX} bytes)")));
         }
         let text = fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
-        Self::read(&text, &name, path.parent().unwrap_or(Path::new("")), only)
+        self.read(&text, &name, path.parent().unwrap_or(Path::new("")))
     }
 
     /// The scenario of this name that is part of the program, read and checked; none if there is none.
     #[must_use]
-    pub fn built_in(name: &str) -> Option<Result<Self, ScenarioError>> {
+    pub fn built_in(&self, name: &str) -> Option<Result<Scenario, ScenarioError>> {
         let text = built_in::text(name)?;
-        Some(Self::read(text, &format!("{name} (built in)"), Path::new(built_in::PREFIX), None))
+        Some(self.read(text, &format!("{name} (built in)"), Path::new(built_in::PREFIX)))
     }
 
-    /// Parses and checks a text; `name` is what errors call it. Traces are looked for in the current
-    /// directory.
+    /// Parses and checks a text; `name` is what errors call it. Other files that it names are looked for in
+    /// the current directory.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn parse(text: &str, name: &str) -> Result<Self, ScenarioError> {
-        Self::parse_case(text, name, None)
+    pub fn parse(&self, text: &str, name: &str) -> Result<Scenario, ScenarioError> {
+        self.read(text, name, Path::new(""))
     }
 
-    /// The same of which `only` this case is to run: no other is checked.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), and if there is no such case.
-    pub fn parse_case(text: &str, name: &str, only: Option<&str>) -> Result<Self, ScenarioError> {
-        Self::read(text, name, Path::new(""), only)
-    }
-
-    fn read(text: &str, name: &str, dir: &Path, only: Option<&str>) -> Result<Self, ScenarioError> {
+    fn read(&self, text: &str, name: &str, dir: &Path) -> Result<Scenario, ScenarioError> {
         let (places, table) = SpanIndex::of(text).map_err(|e| e.in_file(name))?;
         let read = || {
             let tree = toml::Table::deserialize(Deserializer::from(table.clone()));
-            verify(&Value::Table(tree.map_err(|e| places.explain(&e))?), &[])?;
-            let scenario = Self::deserialize(Deserializer::from(table));
-            let mut scenario = scenario.map_err(|e| places.explain(&e))?;
+            let mut tree = tree.map_err(|e| places.explain(&e))?;
+            let is_short = topology::expand(&mut tree, dir)?;
+            let tree = Value::Table(tree);
+            verify(&tree, &[])?;
+            let mut scenario = match is_short {
+                // What was put in has no place in the text.
+                true => tree.try_into().map_err(|e: toml::de::Error| ScenarioError::of("", said(&e)))?,
+                false => Scenario::deserialize(Deserializer::from(table)).map_err(|e| places.explain(&e))?,
+            };
+            scenario.controllers.known = self.controllers.clone();
             scenario.resolve(dir);
-            scenario.check_cases(only)?;
+            scenario.check_cases(self.only.as_deref())?;
             Ok(scenario)
         };
         read().map_err(|mut error: ScenarioError| {
             error.line = error.line.or_else(|| places.line(&error.key));
             error.in_file(name)
         })
+    }
+}
+
+impl Scenario {
+    /// Reads and checks a file, as [`ScenarioReader::load`] does with the controllers of the table.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        ScenarioReader::default().load(path)
+    }
+
+    /// The scenario of this name that is part of the program: see [`ScenarioReader::built_in`].
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Result<Self, ScenarioError>> {
+        ScenarioReader::default().built_in(name)
+    }
+
+    /// Parses and checks a text, as [`ScenarioReader::parse`] does with the controllers of the table.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ScenarioError> {
+        ScenarioReader::default().parse(text, name)
     }
 
     /// Makes the paths of traces, which are relative to the file, relative to the current directory.
@@ -151,7 +195,7 @@ impl SpanIndex {
 
     /// What the parser says, with the key around the place it means.
     fn explain(&self, error: &toml::de::Error) -> ScenarioError {
-        let message = error.message().trim().replace('\n', "; ").replace("missing field", "missing key");
+        let message = said(error);
         let Some(span) = error.span() else { return ScenarioError::of("", message) };
         let around = |(_, value): &(usize, Range<usize>)| {
             !span.is_empty() && value.start <= span.start && span.end <= value.end
@@ -165,6 +209,11 @@ impl SpanIndex {
         error.line = Some(self.line_at(span.start));
         error
     }
+}
+
+/// What the parser says, in a line.
+fn said(error: &toml::de::Error) -> String {
+    error.message().trim().replace('\n', "; ").replace("missing field", "missing key")
 }
 
 /// A dotted path, longer by `key`.
@@ -229,7 +278,16 @@ pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
     }
     let here = path.join(".");
     let place = if here.is_empty() { String::new() } else { format!(" in {here}") };
-    let mut what = format!("unknown key `{key}`{place}{}", hint(key, keys.iter().copied()));
+    let short = match path {
+        [] => &[topology::KEY][..],
+        ["flow", _, "paths", _] => topology::PATH_KEYS,
+        _ => &[],
+    };
+    if short.contains(&key) {
+        let what = "it is only read with the file, where it stands for links: name those";
+        return Err(ScenarioError::at(join(&here, key), what));
+    }
+    let mut what = format!("unknown key `{key}`{place}{}", hint(key, keys.iter().chain(short).copied()));
     // A key that belongs to another table: name it.
     if !what.contains("did you mean") {
         let homes = ["", "link.NAME", "flow.NAME", "flow.NAME.paths.0", "cbr.NAME", "fault.0", "measure.0"];

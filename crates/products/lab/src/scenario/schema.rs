@@ -277,6 +277,7 @@ mod tests {
         for path in [
             &["flow", "x", "transport"][..],
             &["flow", "x", "groups"],
+            &["flow", "x", "arrivals", "sizes"],
             &["link", "x", "victims", "who"],
             &["measure", "0", "kind"],
             &["measure", "0", "statistic"],

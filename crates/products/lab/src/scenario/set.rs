@@ -5,10 +5,11 @@
 
 use toml::{Table, Value};
 
-use super::error::{ScenarioError, hint, missing};
+use super::error::ScenarioError;
 use super::load::{known, verify};
 use super::schema::{SchemaNode, schema_at};
 use super::{Case, Scenario};
+use crate::hint::{hint, missing};
 
 impl Scenario {
     /// Gives the dotted `key` (`link.c.rate`, `flow.mp.paths.0.rtt`) another value, written as in TOML; what
@@ -126,13 +127,14 @@ impl Scenario {
         keys.iter().try_for_each(|key| take(&mut root, key))?;
         let said = |e: toml::de::Error| e.message().trim().replace("missing field", "missing key");
         let mut new: Self = root.try_into().map_err(|e| ScenarioError::at(&keys[0], said(e)))?;
-        new.keep_traces(self);
+        new.keep(self);
         *self = new;
         Ok(())
     }
 
-    /// What the other has read of traces stays known.
-    fn keep_traces(&mut self, old: &Self) {
+    /// What the other has read of traces stays known, and so do its controllers.
+    fn keep(&mut self, old: &Self) {
+        self.controllers.known = old.controllers.known.clone();
         for (name, link) in &mut self.link {
             let old = old.link.get(name).and_then(|old| old.trace.as_ref());
             if let (Some(trace), Some(old)) = (&mut link.trace, old)
@@ -155,7 +157,7 @@ impl Scenario {
             verify(value, &steps)?;
         }
         let mut new: Self = root.try_into().map_err(|all| self.blame(sets, &all))?;
-        new.keep_traces(self);
+        new.keep(self);
         *self = new;
         Ok(())
     }
@@ -332,7 +334,7 @@ mod tests {
         }
         assert_eq!(s.flow["mp"].paths[1].rtt, Duration(Span::from_millis(20)));
         assert_eq!((s.flow["mp"].count, s.title.as_str()), (4, "7"));
-        assert_eq!(s.controllers, ["nmcc", "reno"]);
+        assert_eq!(*s.controllers, ["nmcc", "reno"]);
         assert_eq!(s.measure[0].paper["nmcc"], 50.0);
     }
 

@@ -1,6 +1,6 @@
 //! What a simulation is made of.
 
-use anabranch_algo::control::Algorithm;
+use anabranch_algo::controller::ControllerKind;
 use anabranch_mmtp::subscriber::PathId;
 use anabranch_sim::{LinkChange, LinkId};
 
@@ -34,7 +34,7 @@ pub struct PathSpec {
     /// known.
     pub uplink: Option<u32>,
     /// Its congestion control.
-    pub algorithm: Algorithm,
+    pub control: ControllerKind,
     /// UDP payload that the receiver's interface takes, bytes.
     pub payload_max: usize,
 }
@@ -43,9 +43,9 @@ impl PathSpec {
     /// A path over these links, in group 0, of an Ethernet interface and an
     /// uplink that is not known.
     #[must_use]
-    pub fn new(down: &[LinkId], up: &[LinkId], algorithm: Algorithm) -> Self {
-        let (down, up) = (down.into(), up.into());
-        Self { down, up, group: 0, uplink: None, algorithm, payload_max: PAYLOAD_MAX }
+    pub fn new(down: &[LinkId], up: &[LinkId], control: impl Into<ControllerKind>) -> Self {
+        let (down, up, control) = (down.into(), up.into(), control.into());
+        Self { down, up, group: 0, uplink: None, control, payload_max: PAYLOAD_MAX }
     }
 }
 
@@ -136,6 +136,13 @@ impl anabranch_sim::Packet for Packet {
         match self {
             Self::Datagram(datagram) => datagram.content.map(|path| FLOW_DATAGRAMS | path),
             Self::Segment(segment) => segment.flow(),
+        }
+    }
+    fn flow_key(&self) -> u64 {
+        match self {
+            // The paths of mmTP are numbered apart from those of packet flows.
+            Self::Datagram(datagram) => 1 << 63 | datagram.content.map_or(0, |path| 1 + u64::from(path)),
+            Self::Segment(segment) => segment.flow_key(),
         }
     }
     /// A flip in the payload gets through, as if it had slipped past the checksum: the harder test.

@@ -113,7 +113,7 @@ impl PacketFlowSoak<'_> {
                 1 => p as u32,
                 _ => rng.below(3) as u32,
             };
-            paths.push((control, self.route(&down), self.back(&up, pipe), group));
+            paths.push((control.into(), self.route(&down), self.back(&up, pipe), group));
             names.push(name);
             ways.push(MeshPath { down, up, pipe });
         }
@@ -132,6 +132,7 @@ impl PacketFlowSoak<'_> {
             start,
             stop,
             detect,
+            ack_delay: rng.chance(0.2).then(|| Span::from_millis(1 + rng.below(100))),
             mirrors: None,
         };
         let no = self.simulation.packet_flows_mut().flow(&config);

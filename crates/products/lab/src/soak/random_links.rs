@@ -200,7 +200,7 @@ impl RandomLink {
 }
 
 fn discipline(rng: &mut Rng) -> Discipline {
-    match rng.below(10) {
+    match rng.below(12) {
         0 => Discipline::Random { last_packets: few(rng, 20) as u32, p: 0.5 * rng.unit() },
         1 => Discipline::CoDel {
             target: Span::from_millis(1 + rng.below(20)),
@@ -211,6 +211,18 @@ fn discipline(rng: &mut Rng) -> Discipline {
             above_packets: few(rng, 100) as u32,
             hold: Span::from_millis(rng.below(200)),
             policy: pick(rng, &[VictimPolicy::All, VictimPolicy::Share, VictimPolicy::Largest]),
+        },
+        3 => Discipline::FqCodel {
+            target: Span::from_millis(1 + rng.below(20)),
+            interval: Span::from_millis(20 + rng.below(200)),
+            ecn: rng.chance(0.5),
+            flows: few(rng, 1_024) as u32,
+            quantum_bytes: 256 + rng.below(3_000) as u32,
+        },
+        4 => Discipline::Pie {
+            target: Span::from_millis(1 + rng.below(40)),
+            burst: Span::from_millis(rng.below(200)),
+            ecn: rng.chance(0.5),
         },
         _ => Discipline::DropTail,
     }

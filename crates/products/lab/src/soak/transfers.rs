@@ -159,10 +159,19 @@ impl TransferSoak<'_> {
             if self.rng.chance(0.5) {
                 let (_, control) = controller(&mut self.rng);
                 let back = self.simulation.pipe(Span::from_millis(10));
-                let paths = vec![(control, route, Some(self.simulation.route(&[back])), 0)];
-                let (packet_bytes, packets, start, detect) = (1_200, None, Time::ZERO, None);
+                let paths = vec![(control.into(), route, Some(self.simulation.route(&[back])), 0)];
+                let (packet_bytes, packets, start, detect, ack_delay) = (1_200, None, Time::ZERO, None, None);
                 let stop = Some(stop);
-                let config = FlowConfig { paths, packet_bytes, packets, start, stop, detect, mirrors: None };
+                let config = FlowConfig {
+                    paths,
+                    packet_bytes,
+                    packets,
+                    start,
+                    stop,
+                    detect,
+                    ack_delay,
+                    mirrors: None,
+                };
                 self.simulation.packet_flows_mut().flow(&config);
             } else {
                 let rate = Rate::from_bytes((self.rates[l].as_bytes() / 2).min(5_000_000));

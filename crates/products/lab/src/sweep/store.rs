@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Plan, Task, VERSION, fingerprint};
 use crate::World;
+use crate::digest::Digest;
 use crate::outcome::{Outcome, Series};
 
 /// The longest line that is read as a result.
@@ -56,6 +57,7 @@ pub struct Record {
 /// The keys of a plan's tasks, in their order.
 #[must_use]
 pub fn keys(plan: &Plan, tasks: &[Task]) -> Vec<Key> {
+    let code = code(plan.scenario.controllers.known.has_own());
     let texts: Vec<String> = plan.variants.iter().map(|variant| fingerprint(&variant.scenario)).collect();
     let key = |task: &Task| Key {
         scenario: plan.name.clone(),
@@ -63,9 +65,23 @@ pub fn keys(plan: &Plan, tasks: &[Task]) -> Vec<Key> {
         controller: task.controller.clone(),
         seed: task.seed,
         world: task.world,
-        code: VERSION.into(),
+        code: code.clone(),
     };
     tasks.iter().map(key).collect()
+}
+
+/// The code that makes the results: with controllers of the program also a hash of the program itself, whose
+/// sources are not known here.
+fn code(has_own: bool) -> String {
+    if !has_own {
+        return VERSION.into();
+    }
+    let program = std::env::current_exe().and_then(std::fs::read);
+    match program {
+        Ok(bytes) => format!("{VERSION}-{:016x}", Digest::of(&bytes).0),
+        // A program that cannot be read may be any: its results belong to this process alone.
+        Err(_) => format!("{VERSION}-of-process-{}", std::process::id()),
+    }
 }
 
 impl Record {

@@ -1,5 +1,8 @@
 //! The domain-scale study: the fluid model against packets, and what must hold in every draw.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use anabranch_lab::domain::check::Check;
 use anabranch_lab::domain::draw::{Draw, Parameters, Policy};
 use anabranch_lab::domain::fluid;
@@ -7,8 +10,11 @@ use anabranch_lab::domain::network::Rule;
 use anabranch_lab::domain::rank_pairs::{
     self, PAIRS, Pair, PairGain, PairResult, PairTask, SETTINGS, pair_gains,
 };
-use anabranch_lab::domain::study::{Case, Clients, DrawResult, Options, POLICIES, Study, Task, World};
-use anabranch_topology::import::Defaults;
+use anabranch_lab::domain::study::{
+    Case, Clients, DrawResult, Options, POLICIES, Study, StudyNetwork, Task, World,
+};
+use anabranch_lab::named_network;
+use anabranch_topology::import::{self, Defaults};
 use anabranch_topology::zoo::Builtin;
 
 /// Five small cases in both worlds. The sum of all rates is within 8 %. Single clients differ more: where a
@@ -38,8 +44,32 @@ fn the_model_is_near_the_packets() {
     assert!(clients_differ < 30.0, "clients differ by {clients_differ:.1} % in the mean");
 }
 
+fn studied(name: &str) -> Arc<StudyNetwork> {
+    Arc::new(StudyNetwork::from(Builtin::named(name).expect("built in")))
+}
+
+/// A network from a file is studied as one that is built in: the same one gives the same results.
+#[test]
+fn a_file_is_studied_as_what_is_built_in() {
+    let builtin = Builtin::named("Gridnet").expect("built in").network(&Defaults::default());
+    let file = std::env::temp_dir().join(format!("anabranch-domain-{}.net", std::process::id()));
+    std::fs::write(&file, import::write("x", &builtin.graph)).expect("written");
+    let read = named_network::read(&file.display().to_string(), Path::new(""), &Defaults::default());
+    std::fs::remove_file(&file).expect("removed");
+    let own = StudyNetwork::new("Gridnet", read.expect("a network").graph).expect("it can be studied");
+    let run = |network| {
+        let options = Options { networks: vec![network], ..Options::new(1, 1) };
+        options.tasks().iter().map(Task::run).collect::<Vec<_>>()
+    };
+    assert_eq!(run(Arc::new(own)), run(studied("Gridnet")));
+    let ring = "network r\nnode a\nnode b\nnode c\nlink 0 1\nlink 1 2\nlink 2 0\n";
+    let ring = import::read(ring.as_bytes(), &Defaults::default()).expect("a network").graph;
+    let what = StudyNetwork::new("r", ring).expect_err("no node has a single line");
+    assert!(what.starts_with("r has 0 nodes with a single line"), "{what}");
+}
+
 fn small(seed: u64, draws: u64) -> Options {
-    let networks = ["Nsfnet", "Gridnet", "SwitchL3"].map(|name| Builtin::named(name).expect("built in"));
+    let networks = ["Nsfnet", "Gridnet", "SwitchL3"].map(studied);
     Options { networks: networks.to_vec(), ..Options::new(seed, draws) }
 }
 
@@ -147,7 +177,7 @@ fn no_link_is_overloaded() {
 #[test]
 fn the_same_study_runs_in_the_packet_simulator() {
     let world = World::Packets { from_s: 3, until_s: 5 };
-    let networks = vec![Builtin::named("Nsfnet").expect("built in")];
+    let networks = vec![studied("Nsfnet")];
     let options = Options { world, networks, ..Options::new(1, 1) };
     let rates = &results(&options)[0].rates;
     assert!(rates.iter().all(|clients| clients.len() == 6 && clients.iter().sum::<f64>() > 100.0));

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_algo::control::{Algorithm, CongestionCause, Group, SubflowStats};
+use anabranch_algo::control::{CongestionCause, Group, SubflowStats};
+use anabranch_algo::controller::{Controller, ControllerKind};
 use anabranch_algo::rtt::RttEstimator;
 use anabranch_algo::sent_packets::SentPackets;
 use anabranch_algo::subflow::{AckRule, Patience, Subflow};
@@ -149,7 +150,7 @@ pub struct PathCounters {
 }
 
 /// The configuration of a path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PathConfig {
     /// The path's group. Paths of the same group may share a bottleneck and are coupled.
     pub group: u32,
@@ -158,7 +159,7 @@ pub struct PathConfig {
     /// different groups.
     pub uplink: Option<u32>,
     /// The congestion control.
-    pub control: Algorithm,
+    pub control: ControllerKind,
     /// The most bytes of a UDP payload that the local interface takes.
     pub payload_max: usize,
     /// The bytes that the receiving socket can hold while it is not read.
@@ -171,7 +172,7 @@ pub(super) struct Path {
     pub(super) group: u32,
     pub(super) state: PathState,
     /// The window, the RTT estimator, the packets in flight and their timeouts.
-    pub(super) subflow: Subflow<PendingRequest>,
+    pub(super) subflow: Subflow<PendingRequest, u64, Controller>,
     pub(super) tags: BTreeMap<u64, u64>,
     /// The download that the path has assigned blocks of, or has begun a block of.
     pub(super) fetches: Option<DownloadId>,
@@ -209,7 +210,7 @@ impl Path {
             source,
             group: config.group,
             state: PathState::Opening,
-            subflow: Subflow::new(config.control),
+            subflow: Subflow::new(config.control.fresh()),
             tags: BTreeMap::new(),
             fetches: None,
             cookie: None,
@@ -226,7 +227,7 @@ impl Path {
             probe_due: false,
             data_fits: false,
             consecutive_timeouts: 0,
-            config: *config,
+            config: config.clone(),
         }
     }
 
@@ -237,7 +238,7 @@ impl Path {
         let mut new =
             Self { counters: self.counters, limits, distrusted, ..Self::new(self.source, &self.config) };
         std::mem::swap(&mut new.subflow, &mut self.subflow);
-        new.subflow.restart(self.config.control);
+        new.subflow.restart(self.config.control.fresh());
         *self = new;
     }
 
@@ -496,11 +497,13 @@ impl Path {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_algo::control::Algorithm;
+
     use super::*;
 
     #[test]
     fn hashes_that_pass_do_not_hide_a_black_hole() {
-        let control = Algorithm::by_name("reno").expect("it is there");
+        let control = Algorithm::by_name("reno").expect("it is there").into();
         let config =
             PathConfig { group: 0, uplink: None, control, payload_max: 1_472, receive_buffer: 1 << 22 };
         let mut path = Path::new(0, &config);

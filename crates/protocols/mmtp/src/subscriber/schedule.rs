@@ -397,7 +397,7 @@ mod tests {
     fn the_example_of_algorithm_1() {
         let mut subscriber = Subscriber::new(&[0; 32]);
         let source = subscriber.add_source().expect("the first");
-        let control = Algorithm::by_name("reno").expect("it is there");
+        let control = Algorithm::by_name("reno").expect("it is there").into();
         let config =
             PathConfig { group: 0, uplink: None, control, payload_max: 65_507, receive_buffer: 1 << 22 };
         let p = subscriber.add_path(source, &config).expect("the first");

@@ -71,7 +71,7 @@ impl World {
     /// Adds a source of these contents and a path to it.
     fn source(&mut self, store: &MemoryStore, payload_max: usize) -> (SourceId, PathId) {
         let source = self.subscriber.add_source().expect("few sources");
-        let control = Algorithm::by_name("reno").expect("it is there");
+        let control = Algorithm::by_name("reno").expect("it is there").into();
         let config = PathConfig { group: 0, uplink: None, control, payload_max, receive_buffer: 1 << 24 };
         let path = self.subscriber.add_path(source, &config).expect("few paths");
         self.publishers.push(Publisher::new(store.clone(), [3; 32]));

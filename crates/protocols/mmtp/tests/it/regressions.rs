@@ -55,7 +55,7 @@ fn run(
     let mut subscriber = Subscriber::new(&[0; 32]);
     for _ in 0..2 {
         let source = subscriber.add_source().expect("few");
-        let control = Algorithm::by_name("nmcc").expect("it is there");
+        let control = Algorithm::by_name("nmcc").expect("it is there").into();
         let config = PathConfig { group: 0, uplink: None, control, payload_max, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few");
     }
@@ -165,7 +165,7 @@ fn sources_that_fall_silent_do_not_keep_the_receiver_busy() {
 fn a_refusal_told_again_and_again_does_not_put_off_the_timeout() {
     let mut subscriber = Subscriber::new(&[0; 32]);
     let source = subscriber.add_source().expect("the first");
-    let control = Algorithm::by_name("nmcc").expect("it is there");
+    let control = Algorithm::by_name("nmcc").expect("it is there").into();
     let config = PathConfig { group: 0, uplink: None, control, payload_max: 1_472, receive_buffer: 1 << 22 };
     subscriber.add_path(source, &config).expect("the first");
     subscriber.add_download(ContentId::of(&[3; 9_000]), true, |_| false);

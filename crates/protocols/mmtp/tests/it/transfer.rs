@@ -44,7 +44,7 @@ fn fetch_with(
     let mut subscriber = Subscriber::new(&[5; 32]);
     for _ in 0..sources {
         let source = subscriber.add_source().expect("few sources");
-        let control = Algorithm::by_name("nmcc").expect("it is there");
+        let control = Algorithm::by_name("nmcc").expect("it is there").into();
         let config =
             PathConfig { group: 0, uplink: None, control, payload_max: 1_472, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few paths");

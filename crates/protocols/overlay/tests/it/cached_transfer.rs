@@ -179,7 +179,7 @@ fn run(setup: &Setup<'_>) -> Outcome {
     let mut sources: Vec<_> = (0..setup.paths).map(|_| Publisher::new(Shelf(&content), [3; 32])).collect();
     for _ in 0..setup.paths {
         let source = subscriber.add_source().expect("few sources");
-        let control = Algorithm::by_name("nmcc").expect("it is there");
+        let control = Algorithm::by_name("nmcc").expect("it is there").into();
         let config =
             PathConfig { group: 0, uplink: None, control, payload_max: 1_434, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few paths");

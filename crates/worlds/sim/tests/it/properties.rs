@@ -32,6 +32,12 @@ fn discipline() -> impl Strategy<Value = Discipline> {
         1 => (1u32..6, 0.0..1.0).prop_map(|(last_packets, p)| Discipline::Random { last_packets, p }),
         1 => (span(2_000), span(10_000), any::<bool>())
             .prop_map(|(target, interval, ecn)| Discipline::CoDel { target, interval, ecn }),
+        1 => (span(2_000), span(10_000), any::<bool>(), 1u32..5, 1u32..3_000)
+            .prop_map(|(target, interval, ecn, flows, quantum_bytes)| {
+                Discipline::FqCodel { target, interval, ecn, flows, quantum_bytes }
+            }),
+        1 => (span(20_000), span(100_000), any::<bool>())
+            .prop_map(|(target, burst, ecn)| Discipline::Pie { target, burst, ecn }),
         1 => (0u32..20, span(20_000), policy)
             .prop_map(|(above_packets, hold, policy)| {
                 Discipline::TargetedDrop { above_packets, hold, policy }
@@ -200,11 +206,16 @@ proptest! {
         let configs = configs.map(|config| LinkConfig { reorder: 0.0, ..config });
         let (_, _, stream) = run(&configs, &traffic, seed);
         for route in (0..4).map(RouteId) {
-            let ids = stream.iter().filter_map(|output| match output {
-                Output::Send(delivery) if delivery.route == route => Some(delivery.packet.id),
-                _ => None,
-            });
-            prop_assert!(ids.is_sorted(), "{:?}", route);
+            // Fair queueing lets a flow overtake another.
+            for flow in [None, Some(0), Some(1), Some(2)] {
+                let ids = stream.iter().filter_map(|output| match output {
+                    Output::Send(delivery) if delivery.route == route && delivery.packet.flow() == flow => {
+                        Some(delivery.packet.id)
+                    }
+                    _ => None,
+                });
+                prop_assert!(ids.is_sorted(), "{:?}", route);
+            }
         }
     }
 }

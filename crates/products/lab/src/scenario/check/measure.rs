@@ -2,12 +2,13 @@
 
 use anabranch_algo::Span;
 
-use super::super::error::{ScenarioError, missing};
+use super::super::error::ScenarioError;
 use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
 use super::super::units::seeds;
 use super::super::{Assert, Condition, Measure, MeasureKind, Scenario, Statistic};
 use super::needs::Reference;
-use super::{Checked, MEASURES_MAX, SEEDS_MAX, controller, ensure};
+use super::{Checked, MEASURES_MAX, SEEDS_MAX, ensure};
+use crate::hint::missing;
 
 /// All measures and conditions.
 pub(super) fn check(scenario: &Scenario) -> Checked {
@@ -81,7 +82,7 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
         }
     }
     if needs.sizes {
-        let endless = flows().into_iter().find(|(_, flow)| flow.size.is_none());
+        let endless = flows().into_iter().find(|(_, flow)| !flow.is_finite());
         ensure(endless.is_none(), at("flows"), || {
             let name = endless.map_or("", |(name, _)| name);
             format!("flow `{name}` has no `size` and so never completes")
@@ -164,13 +165,14 @@ fn notes(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
 fn refers(scenario: &Scenario, whose: &str) -> Result<(), String> {
     let whose = whose.strip_prefix(KERNEL_PREFIX).unwrap_or(whose);
     let cases = || scenario.case.iter().map(|case| case.name.as_str());
+    let known = &scenario.controllers.known;
     let is_case = |name: &str| cases().any(|case| case == name);
-    if whose == "*" || is_case(whose) || controller(whose).is_ok() {
+    if whose == "*" || is_case(whose) || known.check(whose).is_ok() {
         return Ok(());
     }
     match whose.split_once('/') {
         Some((case, _)) if !is_case(case) => Err(missing("case", case, cases())),
-        Some((_, name)) => controller(name),
+        Some((_, name)) => known.check(name),
         None => {
             let names = cases().chain(scenario.controllers.iter().map(String::as_str));
             Err(missing("case or controller", whose, names))
@@ -189,8 +191,7 @@ fn asserted(scenario: &Scenario, condition: &Assert, key: &str) -> Checked {
         Condition::Rtt | Condition::Timeouts | Condition::Goodput => false,
     };
     for (i, name) in condition.controllers.iter().enumerate() {
-        let key = format!("{key}.controllers.{i}");
-        controller(name).map_err(|what| ScenarioError::at(key, what))?;
+        scenario.controller(name, format!("{key}.controllers.{i}"))?;
     }
     match (&condition.link, &condition.flow) {
         (Some(link), None) if of_link => {

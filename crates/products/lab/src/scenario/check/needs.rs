@@ -62,7 +62,9 @@ impl MeasureKind {
             }
             Self::Loss => LINKS,
             Self::LossRatio => Needs { of: Reference::Links, ..LINKS },
-            Self::Completion => Needs { sizes: true, ..FLOWS },
+            Self::Completion | Self::CompletionP50 | Self::CompletionP95 | Self::CompletionP99 => {
+                Needs { sizes: true, ..FLOWS }
+            }
             Self::Converged => Needs { mean: true, ..NAMED_FLOWS },
         }
     }

@@ -1,6 +1,7 @@
 //! What cases set, remove and measure.
 
 use super::*;
+use crate::scenario::load::ScenarioReader;
 
 const TEXT: &str = r#"
     title = "t"
@@ -72,9 +73,11 @@ fn what_cannot_be_removed_is_said() {
 fn only_what_runs_is_checked() {
     let text = TEXT.replace("name = \"both\"", "name = \"both\"\nset = { \"link.c.rate\" = \"0 B/s\" }");
     assert!(Scenario::parse(&text, "t").is_err());
-    let scenario = Scenario::parse_case(&text, "t", Some("drop-tail")).expect("that case is right");
+    let scenario =
+        ScenarioReader::default().case(Some("drop-tail")).parse(&text, "t").expect("that case is right");
     assert_eq!(scenario.cases_of(Some("drop-tail")).expect("one").len(), 1);
-    let error = Scenario::parse_case(&text, "t", Some("drop-tial")).expect_err("none").to_string();
+    let error =
+        ScenarioReader::default().case(Some("drop-tial")).parse(&text, "t").expect_err("none").to_string();
     assert!(error.contains("did you mean `drop-tail`?"), "{error}");
     // What only a case makes whole need not run as it stands.
     let text = TEXT

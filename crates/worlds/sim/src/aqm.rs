@@ -1,0 +1,48 @@
+//! The state of a queue discipline, whichever it is.
+
+use crate::Discipline;
+use crate::codel::Codel;
+use crate::fq_codel::FqCodel;
+use crate::packet::Packet;
+use crate::pie::Pie;
+use crate::rng::RngSeed;
+use crate::targeted_drop::TargetedDrop;
+use anabranch_algo::Time;
+
+/// The state of a queue discipline that has one.
+#[derive(Clone, Debug)]
+pub(crate) enum Aqm<P> {
+    None,
+    Codel(Codel),
+    FqCodel(Box<FqCodel<P>>),
+    Pie(Box<Pie>),
+    TargetedDrop(TargetedDrop),
+}
+
+impl<P: Packet> Aqm<P> {
+    pub(crate) fn new(discipline: Discipline, rng_seed: RngSeed) -> Self {
+        match discipline {
+            Discipline::DropTail | Discipline::Random { .. } => Self::None,
+            Discipline::CoDel { target, interval, ecn } => Self::Codel(Codel::new(target, interval, ecn)),
+            Discipline::FqCodel { target, interval, ecn, flows, quantum_bytes } => {
+                let (codel, hash) = (Codel::new(target, interval, ecn), rng_seed.stream("flows").bits());
+                Self::FqCodel(Box::new(FqCodel::new(codel, flows, quantum_bytes, hash)))
+            }
+            Discipline::Pie { target, burst, ecn } => {
+                Self::Pie(Box::new(Pie::new(target, burst, ecn, rng_seed.stream("pie"))))
+            }
+            Discipline::TargetedDrop { above_packets, hold, policy } => {
+                Self::TargetedDrop(TargetedDrop::new(above_packets, hold, policy, rng_seed.stream("victims")))
+            }
+        }
+    }
+
+    /// Returns the number of packets that wait here.
+    pub(crate) const fn packets(&self) -> usize {
+        if let Self::FqCodel(queues) = self { queues.len() } else { 0 }
+    }
+    /// The time of the next update of a discipline that has some.
+    pub(crate) const fn next_update(&self) -> Time {
+        if let Self::Pie(pie) = self { pie.next_update() } else { Time::NEVER }
+    }
+}
