@@ -30,7 +30,10 @@
 //!
 //! **When it was wrong.** A queue that only a connection itself had made goes away once it is bounded. If
 //! the leader's queue stays meanwhile, the two have different bottlenecks: that connection is set free, and
-//! is not bounded for [`APART`], then twice as long and so on. So a wrong assumption costs a second.
+//! is not bounded for [`APART`], then twice as long and so on. So that a wrong assumption costs little, a
+//! connection that the detector has put into a group is at first on *trial*: its window is three quarters of
+//! what the smallest round trip brings at its rate ([`TRIAL_PART`]), enough to empty a queue of its own. A
+//! queue that others make stays.
 //!
 //! **A scavenger** (`--background`) is bounded always, by LEDBAT++ (`receive_windows/scavenger.rs`).
 //!
@@ -54,8 +57,8 @@ use anabranch_algo::{Rate, Span, TcpSample, Time};
 
 use crate::fetch_id::ConnectionId;
 pub use limits::{
-    APART, FOLLOWERS_PART, QUEUE_KEPT, QUEUE_MIN, QUEUE_PART, SEGMENTS_MIN, SETTLE, SILENCE, VANISHED,
-    WINDOW_LIFTED_BYTES,
+    APART, FOLLOWERS_PART, QUEUE_KEPT, QUEUE_MIN, QUEUE_PART, SEGMENTS_MIN, SETTLE, SILENCE, TRIAL_PART,
+    VANISHED, WINDOW_LIFTED_BYTES,
 };
 use limits::{APART_DOUBLINGS, STEP};
 use line::Line;
@@ -114,8 +117,8 @@ enum Role {
     Free,
     /// It is not bounded, and others are because of it.
     Leader { since: Time },
-    /// It is bounded.
-    Follower { since: Time },
+    /// It is bounded; if it is on trial, to the bytes of `trial` at first.
+    Follower { since: Time, trial: Option<u64> },
 }
 
 /// The windows of all connections; see the [module](self).
@@ -259,10 +262,16 @@ impl ReceiveWindows {
         for follower in group.into_iter().filter(|c| *c != leader) {
             let known = &mut self.connections[follower];
             if !matches!(known.role, Role::Follower { .. }) {
-                known.role = Role::Follower { since: now };
+                let is_detected = matches!(known.sharing, Sharing::Detected { .. });
+                let trial = is_detected.then(|| known.line.trial_window(now));
+                known.role = Role::Follower { since: now, trial };
             }
             let line = &known.line;
-            let window = rate.bytes_in(line.rtt().srtt()).max(SEGMENTS_MIN * line.mss_bytes());
+            let share = rate.bytes_in(line.rtt().srtt()).max(SEGMENTS_MIN * line.mss_bytes());
+            let window = match known.role {
+                Role::Follower { since, trial: Some(trial) } if now.since(since) < line.trial_span() => trial,
+                _ => share,
+            };
             self.give(follower, window, STEP);
         }
     }
@@ -275,8 +284,8 @@ impl ReceiveWindows {
         });
         for c in may_share.iter().filter(|_| is_queued) {
             let known = &mut self.connections[*c];
-            let Role::Follower { since } = known.role else { continue };
-            let span = VANISHED + known.line.rtt().srtt().times(8);
+            let Role::Follower { since, .. } = known.role else { continue };
+            let span = known.line.vanished_span();
             if now.since(since) >= span && known.line.flows(now) && !known.line.has_queue(now, span) {
                 known.apart_until = now + APART.times(1 << known.apart_times.min(APART_DOUBLINGS));
                 known.apart_times += 1;
@@ -305,7 +314,7 @@ impl ReceiveWindows {
         let leader = match led {
             Some(leader) if !self.is_outdone(now, leader, best) => return Some(leader),
             Some(leader) => {
-                self.connections[leader].role = Role::Follower { since: now };
+                self.connections[leader].role = Role::Follower { since: now, trial: None };
                 best
             }
             None => best,

@@ -22,6 +22,9 @@ pub const SILENCE: Span = Span::from_secs(1);
 /// A bounded connection without a queue of its own for so long, and eight round trips, has its own bottleneck
 /// if its leader has a queue.
 pub const VANISHED: Span = Span::from_millis(500);
+/// The window of a connection on trial, as a part of what its rate brings in the smallest round trip:
+/// numerator and denominator.
+pub const TRIAL_PART: (u64, u64) = (3, 4);
 /// For so long such a connection is not bounded, at first.
 pub const APART: Span = Span::from_secs(30);
 /// The time of [`APART`] doubles so many times.

@@ -3,7 +3,7 @@
 use anabranch_algo::rtt::RttEstimator;
 use anabranch_algo::{Rate, Span, TcpSample, Time};
 
-use super::limits::{QUEUE_MIN, QUEUE_PART, SILENCE};
+use super::limits::{QUEUE_MIN, QUEUE_PART, SEGMENTS_MIN, SILENCE, TRIAL_PART, VANISHED};
 
 /// A rate is measured over so much time at least.
 const RATE_SPAN: Span = Span::from_millis(500);
@@ -100,6 +100,22 @@ impl Line {
     pub(super) fn packets(&self) -> u32 {
         let bytes = Rate::from_bytes(self.rate).bytes_in(self.rtt.srtt());
         u32::try_from(bytes / self.mss_bytes()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The window with which the connection cannot keep a queue of its own, in bytes.
+    pub(super) fn trial_window(&self, now: Time) -> u64 {
+        let bytes = Rate::from_bytes(self.rate(now)).bytes_in(self.rtt.min());
+        (bytes / TRIAL_PART.1 * TRIAL_PART.0).max(SEGMENTS_MIN * self.mss_bytes())
+    }
+
+    /// The time without a queue after which a bounded connection is taken to have a bottleneck of its own.
+    pub(super) fn vanished_span(&self) -> Span {
+        VANISHED + self.rtt.srtt().times(8)
+    }
+
+    /// The length of a trial: what was advertised before must be used up, and then the queue must stay away.
+    pub(super) fn trial_span(&self) -> Span {
+        self.vanished_span().times(2)
     }
 
     /// Whether there was a queue within the last `span`.

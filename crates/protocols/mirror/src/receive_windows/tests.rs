@@ -118,6 +118,25 @@ fn a_follower_whose_queue_goes_away_is_free() {
 }
 
 #[test]
+fn a_connection_that_the_detector_joined_wrongly_loses_a_quarter_for_a_moment() {
+    let mut world = World::new(&[Sharing::Detected { uplink: Some(0) }; 2]);
+    world.run(600, &[QUEUED; 2]);
+    // What 800 kB/s bring in 40 ms, and three quarters of it.
+    let [None, Some(trial)] = world.windows()[..] else { panic!("{:?}", world.windows()) };
+    assert!((22_000..=24_500).contains(&trial), "{trial}");
+    let mut least = trial;
+    for _ in 0..30 {
+        world.run(100, &[QUEUED, Made { rate: 600_000, ..IDLE }]);
+        least = least.min(world.windows()[1].expect("it was bounded"));
+    }
+    assert_eq!((world.windows(), least), (vec![None, LIFTED], trial));
+    // A queue that stays is that of others.
+    let mut world = World::new(&[Sharing::Detected { uplink: Some(0) }; 2]);
+    world.run(3_000, &[QUEUED; 2]);
+    assert_eq!(world.windows(), [None, Some(FOLLOWS)]);
+}
+
+#[test]
 fn over_one_uplink_a_queue_is_enough_and_over_two_delays_must_go_together() {
     let over = |uplink| Sharing::Detected { uplink: Some(uplink) };
     let mut world = World::new(&[over(0), over(0), over(1)]);
