@@ -53,7 +53,7 @@ mod subflow;
 pub mod summary;
 pub mod table;
 
-pub use capture::{CaptureError, Frame, read_capture};
+pub use capture::{Capture, CaptureError, Frame, read_capture};
 pub use connection::{Fallback, Protocol};
 pub use distribution::Quantiles;
 pub use report::ConnectionReport;
