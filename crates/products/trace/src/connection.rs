@@ -186,10 +186,9 @@ impl Connection {
         subflow.checksums[index].payload(start, bytes, segment.payload, &mut self.agreement.checksums);
         let stream = &mut self.streams[index];
         let half = &mut subflow.halves[index];
-        let mut new = Vec::new();
-        let is_new = half.payload(now, start, start + bytes, |from, to| new.push((from, to)));
+        let is_new = half.payload(now, start, start + bytes);
         let (mut split, mut unmapped) = (Split::default(), 0);
-        for (from, to) in new {
+        for piece in half.pieces.iter().filter(|piece| piece.is_new) {
             let mut add = |data_seq, bytes| {
                 let part = stream.add(now, data_seq, bytes, number);
                 split.unique_bytes += part.unique_bytes;
@@ -197,10 +196,10 @@ impl Connection {
                 split.resent_bytes += part.resent_bytes;
             };
             if is_plain {
-                add(from, to - from);
+                add(piece.start, piece.end - piece.start);
                 continue;
             }
-            half.data(from, to, |data_seq, bytes| match data_seq {
+            half.data(piece.start, piece.end, |data_seq, bytes| match data_seq {
                 Some(data_seq) => add(data_seq, bytes),
                 None => unmapped += bytes,
             });

@@ -31,9 +31,10 @@
 //! **Map.**
 //! * [`capture`]: files and pipes to frames; [`mod@segment`]: frames to TCP segments.
 //! * [`table`]: segments to connections; `connection`, `subflow`, `half`, `stream`: what is known of each.
-//! * `runs`: which numbers were seen and who sent them first; `distribution`: quantiles in constant memory.
+//! * `runs`: which numbers were seen and who sent them first; `round_trips`: from there to the acknowledgement;
+//!   `distribution`: quantiles in constant memory.
 //! * [`handover`], [`journal`], [`audit`]: what is found besides.
-//! * [`report`]: what is told of a connection; [`summary`]: the same for people; [`csv`]: for tables.
+//! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`csv`]: for tables.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -46,12 +47,14 @@ mod half;
 pub mod handover;
 pub mod journal;
 pub mod report;
+mod round_trips;
 mod runs;
 pub mod segment;
 mod stream;
 mod subflow;
 pub mod summary;
 pub mod table;
+mod words;
 
 pub use capture::{Capture, CaptureError, Frame, read_capture};
 pub use connection::{Fallback, Protocol};

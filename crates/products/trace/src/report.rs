@@ -346,7 +346,7 @@ fn stream(connection: &Connection, side: Side, tap: Tap) -> StreamReport {
         blocks: stream.blocks.count,
         block_packets: stream.blocks.packets.report(),
         ack_bytes: stream.ack_bytes.report(),
-        rtt_us: stream.rtt_us.report().filter(|_| is_whole(tap, side)),
+        rtt_us: stream.round_trips.us.report().filter(|_| is_whole(tap, side)),
         stalls: Stalls {
             count,
             total_ms: milliseconds(total_ns),
@@ -393,7 +393,7 @@ fn subflow(connection: &Connection, subflow: &Subflow, tap: Tap) -> SubflowRepor
                 reinjected: half.counts.reinjected,
                 resent: half.counts.resent,
                 unmapped_bytes: half.counts.unmapped_bytes,
-                rtt_us: half.rtt_us.report().filter(|_| is_whole(tap, side)),
+                rtt_us: half.round_trips.us.report().filter(|_| is_whole(tap, side)),
                 ack_bytes: half.ack_bytes.report(),
                 busy_s: slots_s(half.slots.0),
                 idle_s: slots_s(half.slots.1),

@@ -1,8 +1,7 @@
 //! One direction of a connection's data: who sent which byte first, and how far the receiver has come.
 
-use std::collections::VecDeque;
-
 use crate::distribution::Distribution;
+use crate::round_trips::RoundTrips;
 use crate::runs::{Piece, Runs};
 
 /// Time without an advance of the acknowledged data that is a stall, ns: Linux's least timeout.
@@ -13,7 +12,6 @@ const STALLS_MAX: usize = 256;
 pub const SLOT_NS: u64 = 100_000_000;
 /// Subflows whose slots are told apart.
 const SLOT_SUBFLOWS: u16 = 64;
-const TIMED_MAX: usize = 4096;
 
 /// A time in which the receiver's stream stood still although data was on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +69,16 @@ pub(crate) struct Holes {
     pub(crate) queue_bytes_max: u64,
 }
 
+impl Holes {
+    fn close(&mut self, now: u64) {
+        if let Some(since) = self.since.take() {
+            let duration = now.saturating_sub(since);
+            self.total_ns += duration;
+            self.longest_ns = self.longest_ns.max(duration);
+        }
+    }
+}
+
 /// One direction of the data.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
@@ -80,8 +88,8 @@ pub(crate) struct Stream {
     /// Data that is acknowledged, bytes from the first.
     pub(crate) acked: u64,
     pub(crate) ack_bytes: Distribution,
-    /// From data to the acknowledgement of it, µs.
-    pub(crate) rtt_us: Distribution,
+    /// From data to the acknowledgement of it.
+    pub(crate) round_trips: RoundTrips,
     pub(crate) blocks: Blocks,
     pub(crate) holes: Holes,
     pub(crate) stalls: Vec<Stall>,
@@ -89,7 +97,6 @@ pub(crate) struct Stream {
     pub(crate) stalled: (u64, u64, u64),
     pub(crate) last_new_ns: Option<u64>,
     seen: Runs,
-    timed: VecDeque<(u64, u64)>,
     /// Since when data has been on its way, or the last advance if that is later.
     waiting_since: Option<u64>,
     slot: (u64, u64),
@@ -127,15 +134,12 @@ impl Stream {
         });
         self.unique_bytes += split.unique_bytes;
         if split.unique_bytes == 0 {
-            // What is sent twice gives no round-trip time, nor does what waits behind it.
-            while self.timed.back().is_some_and(|(end, _)| *end > start) {
-                self.timed.pop_back();
-            }
+            self.round_trips.sent_again(start);
             return split;
         }
         self.last_new_ns = Some(now);
-        if end > before && self.timed.len() < TIMED_MAX {
-            self.timed.push_back((end, now));
+        if end > before {
+            self.round_trips.sent(now, end);
         }
         if self.seen.high() > self.acked && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
@@ -149,12 +153,7 @@ impl Stream {
         let holes = &mut self.holes;
         match holes.since {
             None if is_open => holes.since = Some(now),
-            Some(since) if !is_open => {
-                let duration = now.saturating_sub(since);
-                holes.total_ns += duration;
-                holes.longest_ns = holes.longest_ns.max(duration);
-                holes.since = None;
-            }
+            Some(_) if !is_open => holes.close(now),
             _ => {}
         }
         if is_open {
@@ -176,16 +175,7 @@ impl Stream {
             self.stood_still(since, now);
             self.waiting_since = (ack < self.seen.high()).then_some(now);
         }
-        let mut sent = None;
-        while let Some((end, time)) = self.timed.front().copied()
-            && end <= ack
-        {
-            self.timed.pop_front();
-            sent = Some(time);
-        }
-        if let Some(sent) = sent {
-            self.rtt_us.add(now.saturating_sub(sent) / 1000, 1);
-        }
+        self.round_trips.acknowledged(now, ack);
     }
 
     fn stood_still(&mut self, begin_ns: u64, now: u64) {
@@ -217,11 +207,7 @@ impl Stream {
         if is_open && let Some(since) = self.waiting_since.take() {
             self.stood_still(since, now);
         }
-        if let Some(since) = self.holes.since.take() {
-            let duration = now.saturating_sub(since);
-            self.holes.total_ns += duration;
-            self.holes.longest_ns = self.holes.longest_ns.max(duration);
-        }
+        self.holes.close(now);
         self.blocks.end();
     }
 
