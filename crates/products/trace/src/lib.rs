@@ -31,10 +31,11 @@
 //! **Map.**
 //! * [`capture`]: files and pipes to frames; [`mod@segment`]: frames to TCP segments.
 //! * [`table`]: segments to connections; `connection`, `subflow`, `half`, `stream`: what is known of each.
-//! * `runs`: which numbers were seen and who sent them first; `round_trips`: from there to the acknowledgement;
-//!   `distribution`: quantiles in constant memory.
+//! * `runs`: which numbers were seen and who sent them first; `round_trips`: from there to the
+//!   acknowledgement; `distribution`: quantiles in constant memory.
 //! * [`handover`], [`journal`], [`audit`]: what is found besides.
-//! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`csv`]: for tables.
+//! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`html`]: as a
+//!   page with sequence plots ([`plot`]); [`csv`]: for tables.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -45,7 +46,9 @@ pub mod csv;
 mod distribution;
 mod half;
 pub mod handover;
+pub mod html;
 pub mod journal;
+pub mod plot;
 pub mod report;
 mod round_trips;
 mod runs;

@@ -10,6 +10,7 @@ use crate::distribution::Quantiles;
 use crate::half::Half;
 use crate::handover::Handover;
 use crate::journal::Event;
+use crate::plot::Plot;
 use crate::stream::{SLOT_NS, Stream};
 use crate::subflow::{Side, Subflow};
 
@@ -110,7 +111,7 @@ pub struct Directions<T> {
 }
 
 impl<T> Directions<T> {
-    fn of(of: impl Fn(Side) -> T) -> Self {
+    pub(crate) fn of(of: impl Fn(Side) -> T) -> Self {
         Self { up: of(Side::Client), down: of(Side::Server) }
     }
 
@@ -151,6 +152,9 @@ pub struct StreamReport {
     pub stalls: Stalls,
     /// How the tap waited for bytes while later ones were there.
     pub reordering: Reordering,
+    /// What it looks like over time, if plots were asked for; not in JSON.
+    #[serde(skip)]
+    pub plot: Option<Plot>,
 }
 
 /// How a stream stood still: no data was acknowledged for 200 ms or more although some was on its way.
@@ -358,6 +362,7 @@ fn stream(connection: &Connection, side: Side, tap: Tap) -> StreamReport {
             longest_ms: milliseconds(stream.holes.longest_ns),
             queue_bytes_max: stream.holes.queue_bytes_max,
         },
+        plot: None,
     }
 }
 

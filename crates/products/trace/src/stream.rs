@@ -1,6 +1,7 @@
 //! One direction of a connection's data: who sent which byte first, and how far the receiver has come.
 
 use crate::distribution::Distribution;
+use crate::plot::Kind;
 use crate::round_trips::RoundTrips;
 use crate::runs::{Piece, Runs};
 
@@ -58,6 +59,13 @@ pub(crate) struct Split {
     pub(crate) reinjected_bytes: u64,
     /// Sent first by the same subflow.
     pub(crate) resent_bytes: u64,
+}
+
+impl Split {
+    /// All of it.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.unique_bytes + self.reinjected_bytes + self.resent_bytes
+    }
 }
 
 /// How long the tap waited for bytes while later ones were there.
@@ -119,23 +127,34 @@ impl Stream {
         self.seen.high()
     }
 
-    /// Adds data of `subflow` and says what it was.
-    pub(crate) fn add(&mut self, now: u64, data_seq: u64, bytes: u64, subflow: u16) -> Split {
+    /// Adds data of `subflow`, says of each of its pieces in `split` what it was, and gives it to `marks`.
+    pub(crate) fn add(
+        &mut self,
+        now: u64,
+        (data_seq, bytes): (u64, u64),
+        subflow: u16,
+        split: &mut Split,
+        mut mark: impl FnMut((u64, u64), Kind),
+    ) {
         self.first.get_or_insert(data_seq);
-        let Some(start) = self.offset(data_seq) else { return Split::default() };
+        let Some(start) = self.offset(data_seq) else { return };
         let end = start.saturating_add(bytes).min(1 << 63);
-        let mut split = Split::default();
+        let unique_before = split.unique_bytes;
         let before = self.seen.high();
-        self.seen.insert(start, end, subflow, |from, to, piece| match piece {
-            Piece::New => split.unique_bytes += to - from,
-            Piece::Seen(owner) if owner == subflow => split.resent_bytes += to - from,
-            Piece::Seen(_) => split.reinjected_bytes += to - from,
-            Piece::Forgotten => split.resent_bytes += to - from,
+        self.seen.insert(start, end, subflow, |from, to, piece| {
+            let (sum, kind) = match piece {
+                Piece::New => (&mut split.unique_bytes, Kind::New),
+                Piece::Seen(owner) if owner != subflow => (&mut split.reinjected_bytes, Kind::Reinjected),
+                Piece::Seen(_) | Piece::Forgotten => (&mut split.resent_bytes, Kind::Resent),
+            };
+            *sum += to - from;
+            mark((from, to), kind);
         });
-        self.unique_bytes += split.unique_bytes;
-        if split.unique_bytes == 0 {
+        let unique_bytes = split.unique_bytes - unique_before;
+        self.unique_bytes += unique_bytes;
+        if unique_bytes == 0 {
             self.round_trips.sent_again(start);
-            return split;
+            return;
         }
         self.last_new_ns = Some(now);
         if end > before {
@@ -145,7 +164,6 @@ impl Stream {
             self.waiting_since = Some(now);
         }
         self.hole(now);
-        split
     }
 
     fn hole(&mut self, now: u64) {
@@ -162,20 +180,21 @@ impl Stream {
         }
     }
 
-    /// The receiver has all data below the data sequence number `ack`.
-    pub(crate) fn acknowledge(&mut self, now: u64, ack: u64) {
-        let Some(ack) = self.offset(ack) else { return };
+    /// The receiver has all data below the data sequence number `ack`. Returns what of it is new, if any is.
+    pub(crate) fn acknowledge(&mut self, now: u64, ack: u64) -> Option<(u64, u64)> {
+        let ack = self.offset(ack)?;
         if ack <= self.acked || ack > self.seen.high() + (1 << 32) {
-            return;
+            return None;
         }
-        let advance = ack - self.acked;
-        self.acked = ack;
+        let before = std::mem::replace(&mut self.acked, ack);
+        let advance = ack - before;
         self.ack_bytes.add(advance, advance);
         if let Some(since) = self.waiting_since {
             self.stood_still(since, now);
             self.waiting_since = (ack < self.seen.high()).then_some(now);
         }
         self.round_trips.acknowledged(now, ack);
+        Some((before, ack))
     }
 
     fn stood_still(&mut self, begin_ns: u64, now: u64) {
@@ -232,6 +251,11 @@ impl Stream {
     /// Bytes that were never seen although later ones were: lost before the tap, or not captured.
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.seen.high().saturating_sub(self.unique_bytes)
+    }
+
+    /// The first `count_max` ranges of such bytes.
+    pub(crate) fn gaps(&self, count_max: usize) -> Vec<(u64, u64)> {
+        self.seen.gaps(count_max)
     }
 
     /// Runs that were forgotten: beyond them a reinjection may count as a re-send.

@@ -46,6 +46,11 @@ impl Summary {
         self.shown.truncate(SHOWN_MAX);
     }
 
+    /// The connections that are shown in full.
+    pub(crate) fn shown(&self) -> &[ConnectionReport] {
+        &self.shown
+    }
+
     /// What was read, a line each.
     pub(crate) fn lines(&self, totals: &Totals) -> Vec<String> {
         let seconds = totals.last_ns.saturating_sub(totals.first_ns) as f64 / 1e9;
@@ -118,7 +123,7 @@ fn connection(text: &mut String, report: &ConnectionReport) {
             let _ = writeln!(text, "\n  {}", words::direction(report, side));
             let mut rows = vec![words::COLUMNS.map(str::to_owned)];
             rows.extend(words::rows(report, side));
-            table(text, &rows);
+            words::table(text, &rows);
             for note in words::notes(report, side) {
                 let _ = writeln!(text, "    {note}");
             }
@@ -132,19 +137,5 @@ fn connection(text: &mut String, report: &ConnectionReport) {
     let joins = report.subflows.iter().skip(1).map(words::join);
     for line in joins.chain(words::handovers(report)).chain(words::audits(report)) {
         let _ = writeln!(text, "  {line}");
-    }
-}
-
-/// Columns, aligned to the right.
-fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    for row in rows {
-        text.push_str("    ");
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            let _ = write!(text, "{gap}{cell:>width$}");
-        }
-        text.push('\n');
     }
 }

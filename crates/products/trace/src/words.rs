@@ -246,3 +246,17 @@ pub(crate) fn audits(report: &ConnectionReport) -> Vec<String> {
     }
     audits
 }
+
+/// Columns, aligned to the right.
+pub(crate) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in rows {
+        text.push_str("    ");
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            let _ = write!(text, "{gap}{cell:>width$}");
+        }
+        text.push('\n');
+    }
+}

@@ -86,7 +86,8 @@ fn u32_at(bytes: &[u8], at: usize, is_big: bool) -> Option<u32> {
 }
 
 impl Format {
-    /// Whether an input that begins so, with up to four bytes, may be a capture, and then whether it is pcapng.
+    /// Whether an input that begins so, with up to four bytes, may be a capture, and then whether it is
+    /// pcapng.
     pub(super) fn is_pcapng(begin: &[u8]) -> Option<bool> {
         if PCAPNG_MAGIC.starts_with(begin) {
             return Some(true);

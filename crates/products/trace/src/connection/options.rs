@@ -126,9 +126,9 @@ impl Connection {
         // The handshake is not in the capture: which version it is cannot be told from a DSS.
         self.agreement.version.get_or_insert(1);
         if let Some(ack) = dss.data_ack {
-            let stream = &mut self.streams[sender.peer().index()];
+            let stream = &self.streams[sender.peer().index()];
             let near = stream.first.unwrap_or(0).wrapping_add(stream.acked);
-            stream.acknowledge(now, ack.near(near));
+            self.data_acked(now, sender.peer(), ack.near(near));
         }
         if dss.data_fin {
             self.event(now, number, sender, What::DataFin);

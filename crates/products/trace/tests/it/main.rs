@@ -3,5 +3,6 @@
 mod damage;
 mod formats;
 mod kernel;
+mod page;
 mod transfers;
 mod wire;

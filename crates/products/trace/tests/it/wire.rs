@@ -179,6 +179,11 @@ impl Script {
         self.keys[side].initial_data_seq(self.version).wrapping_add(1).wrapping_add(offset)
     }
 
+    /// The HMAC by which a side announces an address without a port.
+    pub(crate) fn add_addr_hmac(&self, side: usize, address_id: u8, address: IpAddr) -> u64 {
+        self.keys[side].add_addr_hmac(self.keys[1 - side], address_id, address, None)
+    }
+
     /// A segment with these options and `bytes` of payload.
     pub(crate) fn send(
         &mut self,
