@@ -36,9 +36,11 @@
 //! * [`handover`], [`journal`], [`audit`]: what is found besides.
 //! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`html`]: as a
 //!   page with sequence plots ([`plot`]); [`csv`]: for tables.
+//! * [`anonymise`]: a copy of a capture that others may have.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod anonymise;
 pub mod audit;
 pub mod capture;
 mod connection;

@@ -1,5 +1,6 @@
 //! Captures of the kernel with values that other tools confirm, and segments made here.
 
+mod anonymise;
 mod damage;
 mod formats;
 mod kernel;
