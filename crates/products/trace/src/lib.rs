@@ -37,11 +37,13 @@
 //! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`html`]: as a
 //!   page with sequence plots ([`plot`]); [`csv`]: for tables.
 //! * [`anonymise`]: a copy of a capture that others may have.
+//! * [`both_ends`]: two captures of the same transfers.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod anonymise;
 pub mod audit;
+pub mod both_ends;
 pub mod capture;
 mod connection;
 pub mod csv;

@@ -1,6 +1,7 @@
 //! Captures of the kernel with values that other tools confirm, and segments made here.
 
 mod anonymise;
+mod both_ends;
 mod damage;
 mod formats;
 mod kernel;
