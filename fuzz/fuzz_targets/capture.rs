@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 
 use anabranch_trace::anonymise::Anonymiser;
 use anabranch_trace::both_ends::{BothEnds, read_both};
+use anabranch_trace::study::Study;
 use anabranch_trace::summary::Summary;
 use anabranch_trace::{Analysis, Capture, ConnectionReport, Side, Totals, csv, html, read_capture};
 use libfuzzer_sys::fuzz_target;
@@ -36,15 +37,24 @@ fn analyse(input: impl Read) -> (Vec<ConnectionReport>, Totals, String) {
 /// A copy that others may have: it is a sound capture, with as many connections and bytes.
 fn anonymise(bytes: &[u8], totals: &Totals) {
     let mut copy = Anonymiser::new(Vec::new(), [7; 16]).expect("memory");
-    let mut analysis = Analysis::new(|_| {}).with_plots();
+    let mut study = Study::default();
+    let mut analysis = Analysis::new(|report| study.add(&report)).with_plots().with_study();
     let _ = read_capture(bytes, |frame| {
         analysis.frame(&frame);
         copy.frame(&frame, |from, to| analysis.keys(from, to)).expect("memory");
         ControlFlow::Continue(())
     });
+    analysis.finish();
+    assert!(
+        study.connections() <= totals.connections && study.rows().iter().all(|row| is_percent(row.exact))
+    );
     let (reports, copied, read) = analyse(&copy.finish().expect("memory").0[..]);
     assert_eq!((copied.frames, copied.segments), (totals.segments, totals.segments), "{read}");
     assert_eq!((copied.connections, reports.len() as u64), (totals.connections, totals.connections));
+}
+
+fn is_percent(value: Option<f64>) -> bool {
+    value.is_none_or(|value| (0.0..=100.0).contains(&value))
 }
 
 /// The first half of the bytes as the capture of one end, the whole as that of the other.

@@ -10,6 +10,7 @@ use crate::audit::Checksums;
 use crate::half::{Half, Mapping, PayloadPiece};
 use crate::handover::{Cause, Handovers};
 use crate::journal::{Journal, What};
+use crate::pam16::Pam16;
 use crate::plot::{Kind, Mark};
 use crate::segment::{Segment, flag};
 use crate::stream::{Split, Stream};
@@ -93,6 +94,17 @@ pub(crate) struct Connection {
     pub(crate) handovers: Handovers,
     pub(crate) journal: Journal,
     pub(crate) marks: Marks,
+    /// What the client and the server send as the study counts it, if that is wanted.
+    pub(crate) pam16: Option<Box<[Pam16; 2]>>,
+}
+
+/// What is kept of connections besides what every report needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Marks for plots.
+    pub(crate) plots: bool,
+    /// The counts of [`Pam16`].
+    pub(crate) study: bool,
 }
 
 /// What a segment adds to the plots of its connection, if there are any.
@@ -121,7 +133,7 @@ impl Marks {
 }
 
 impl Connection {
-    pub(crate) fn new(id: u64, now: u64, ends: [SocketAddr; 2], is_plotted: bool) -> Self {
+    pub(crate) fn new(id: u64, now: u64, ends: [SocketAddr; 2], wanted: Wanted) -> Self {
         Self {
             id,
             begin_ns: now,
@@ -131,7 +143,8 @@ impl Connection {
             streams: Default::default(),
             handovers: Handovers::default(),
             journal: Journal::default(),
-            marks: Marks { begin_ns: now, list: is_plotted.then(Vec::new) },
+            marks: Marks { begin_ns: now, list: wanted.plots.then(Vec::new) },
+            pam16: wanted.study.then(Box::default),
         }
     }
 
@@ -218,6 +231,9 @@ impl Connection {
         let bytes = u64::from(segment.payload_bytes);
         let index = sender.index();
         subflow.checksums[index].payload(start, bytes, segment.payload, &mut self.agreement.checksums);
+        if let Some(pam16) = &mut self.pam16 {
+            pam16[index].payload(number, segment.seq, bytes);
+        }
         let alive_ns = subflow.alive_ns();
         let half = &mut subflow.halves[index];
         let is_new = half.payload(now, start, start + bytes);

@@ -44,6 +44,11 @@ impl Blocks {
         }
     }
 
+    /// Packets of the block that goes on.
+    pub(crate) fn current_packets(&self) -> Option<u64> {
+        self.current.map(|(_, packets)| packets)
+    }
+
     pub(crate) fn end(&mut self) {
         if let Some((_, packets)) = self.current.take() {
             self.packets.add(packets, packets);

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use anabranch_mptcp_wire::Key;
 
 use crate::capture::Frame;
-use crate::connection::Connection;
 use crate::connection::options::join_token;
+use crate::connection::{Connection, Wanted};
 use crate::plot::Plots;
 use crate::report::ConnectionReport;
 use crate::segment::{Segment, Skip, flag, segment};
@@ -75,6 +75,7 @@ pub struct Analysis<S> {
     closed: VecDeque<(u64, u64)>,
     last: Option<(Pair, Place)>,
     plots: Option<Plots>,
+    is_studied: bool,
     totals: Totals,
     sink: S,
 }
@@ -89,6 +90,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
             closed: VecDeque::new(),
             last: None,
             plots: None,
+            is_studied: false,
             totals: Totals::default(),
             sink,
         }
@@ -98,6 +100,13 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
     #[must_use]
     pub fn with_plots(mut self) -> Self {
         self.plots = Some(Plots::default());
+        self
+    }
+
+    /// Reports have what [`Study`](crate::study::Study) counts, too.
+    #[must_use]
+    pub const fn with_study(mut self) -> Self {
+        self.is_studied = true;
         self
     }
 
@@ -244,7 +253,8 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         } else {
             ([segment.to, segment.from], Side::Server)
         };
-        self.connections.insert(id, Box::new(Connection::new(id, now, ends, self.plots.is_some())));
+        let wanted = Wanted { plots: self.plots.is_some(), study: self.is_studied };
+        self.connections.insert(id, Box::new(Connection::new(id, now, ends, wanted)));
         let place = Place { connection: id, subflow: 0, lesser: lesser(sender) };
         self.flows.insert(pair, place);
         Some(place)

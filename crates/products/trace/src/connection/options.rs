@@ -163,6 +163,9 @@ impl Connection {
             0 => INFINITE,
             bytes => u64::from(bytes) - u64::from(data_fin),
         };
+        if let Some(pam16) = self.pam16.as_mut().filter(|_| segment.payload_bytes > 0) {
+            pam16[sender.index()].mapping(number, data_seq, u64::from(mapping.data_bytes));
+        }
         let here = half.number(segment.seq);
         let seq = match half.isn {
             Some(isn) => {

@@ -6,5 +6,6 @@ mod damage;
 mod formats;
 mod kernel;
 mod page;
+mod study;
 mod transfers;
 mod wire;
