@@ -5,6 +5,7 @@ mod both_ends;
 mod damage;
 mod formats;
 mod kernel;
+mod live;
 mod page;
 mod study;
 mod transfers;

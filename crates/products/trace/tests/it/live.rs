@@ -1,0 +1,68 @@
+//! A transfer of this machine's kernel, captured at both ends and read at once.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+
+use anabranch_trace::both_ends::{BothEnds, read_both};
+use anabranch_trace::{Capture, Protocol};
+
+use crate::wire::only;
+
+/// Says that the test is skipped; `.ci/run` counts it.
+fn skip(why: &str) {
+    let line = format!("skipped: a capture of the kernel: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(file) = std::env::var_os("ANABRANCH_SKIPPED") {
+        let file = fs::OpenOptions::new().append(true).create(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+#[test]
+fn a_transfer_of_this_kernel() {
+    if fs::metadata("/proc/self").map_or(1, |process| process.uid()) != 0 {
+        return skip("network namespaces need root");
+    }
+    if !fs::exists("/proc/sys/net/mptcp/enabled").unwrap_or(false) {
+        return skip("this kernel has no Multipath TCP");
+    }
+    let folder = std::env::temp_dir().join(format!("anabranch-trace-{}", std::process::id()));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/make.py");
+    let made = Command::new("python3").arg(script).arg("--to").arg(&folder).arg("small").output();
+    let made = match made {
+        Ok(made) if made.status.success() => String::from_utf8_lossy(&made.stdout).into_owned(),
+        Ok(made) => {
+            return skip(String::from_utf8_lossy(&made.stderr).lines().last().unwrap_or("make.py failed"));
+        }
+        Err(e) => return skip(&format!("python3: {e}")),
+    };
+    let [client, server] = ["client", "server"]
+        .map(|end| fs::read(folder.join(format!("small_{end}.pcap"))).expect("a capture"));
+    let _ = fs::remove_dir_all(&folder);
+    // The sockets say how much they sent and received, the tap that it lost no frame.
+    assert!(made.contains("'sent': 300000") && made.contains("'bytes': 300000"), "{made}");
+    assert_eq!(made.matches(" 0 lost by the tap").count(), 2, "{made}");
+    for capture in [&client, &server] {
+        let report = only(capture);
+        assert_eq!((report.protocol, report.begin_seen), (Protocol::Mptcp1, true));
+        let up = &report.streams.up;
+        assert_eq!((up.unique_bytes, up.acked_bytes, up.missing_bytes), (300_000, 300_000, 0), "{made}");
+        assert_eq!(report.subflows[1].hmac_is_right, Some(true));
+    }
+    let mut both = BothEnds::default();
+    let open = |bytes| Capture::open(bytes).expect("a capture");
+    let ends =
+        read_both([open(&client[..]), open(&client)], [open(&server[..]), open(&server)], |tap, frame| {
+            both.frame(tap, frame);
+            true
+        });
+    assert!(ends.iter().all(Result::is_ok));
+    let report = both.report();
+    // One clock; each way takes 10 ms and more.
+    let (ahead, error) =
+        (report.server_ahead_ms.expect("both ways"), report.error_max_ms.expect("both ways"));
+    assert!(ahead.abs() <= error && error >= 10.0, "{report:?}");
+    assert!(report.flows[0].ways.up.delay_us.is_some_and(|delay| delay.p50 >= 8000), "{report:?}");
+}
