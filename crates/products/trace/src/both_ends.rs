@@ -15,7 +15,7 @@
 //! lost in a queue in front of the sender's capture is in neither.
 //!
 //! Bytes that were sent twice give no delay (Karn). Memory is bounded: what was not matched is forgotten
-//! after [`WAITING_MAX`] later ones of its flow, flows beyond [`FLOWS_MAX`] are counted only.
+//! after `WAITING_MAX` later ones of its flow, flows beyond `FLOWS_MAX` are counted only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -317,7 +317,8 @@ impl BothEndsReport {
     pub fn text(&self) -> String {
         let mut text = match (self.server_ahead_ms, self.error_max_ms) {
             (Some(ahead), Some(error)) => format!(
-                "both captures: the server's clock is {:.3} ms {}, if ways are alike (wrong by {error:.3} ms at most)\n",
+                "both captures: the server's clock is {:.3} ms {}, if ways are alike \
+                 (wrong by {error:.3} ms at most)\n",
                 ahead.abs(),
                 if ahead < 0.0 { "behind" } else { "ahead" }
             ),

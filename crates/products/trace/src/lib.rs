@@ -37,8 +37,8 @@
 //! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`html`]: as a
 //!   page with sequence plots ([`plot`]); [`csv`]: for tables.
 //! * [`anonymise`]: a copy of a capture that others may have.
-//! * [`both_ends`]: two captures of the same transfers; [`study`]: many captures, beside the numbers of a paper
-//!   and as its scripts count (`pam16`).
+//! * [`both_ends`]: two captures of the same transfers; [`study`]: many captures, beside the numbers of a
+//!   paper and as its scripts count (`pam16`).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -4,10 +4,10 @@
 //! Source: 000 section 2.3.4 and 2.3.5 (PAM 2016). Each row is a part of something, in per cent. `exact` is
 //! what this crate's README defines; `pam16` is what the study's scripts count: see `pam16` for bytes, and
 //!
-//! * a join counts if both ends acknowledged something on the subflow, and it came before the connection's end;
+//! * a join counts if both ends acknowledged something on the subflow;
 //! * the size of a connection is the larger of its data and of the payload that its subflows sent once;
-//! * a handover (section 2.3.5.6): the client has sent no FIN on a used subflow k, and on another one its last
-//!   acknowledgement and the last new payload are later than its last acknowledgement on k.
+//! * a handover (section 2.3.5.6): the client has sent no FIN on a used subflow k, and on another one its
+//!   last acknowledgement and the last new payload are later than its last acknowledgement on k.
 //!
 //! Only connections that asked for Multipath TCP count. The server is the proxy of the paper, which captured.
 //! Sizes of acknowledgements and of blocks are counted in buckets an eighth of a power of two wide.

@@ -41,6 +41,7 @@ function plot(figure) {
     ink.strokeStyle = color("--grid");
     ink.textAlign = "center";
     for (const t of steps(view.t0, view.t1, wide / 110)) {
+      if (t < 0) continue;
       ink.strokeRect(x(t), TOP, 0, high - TOP - BOTTOM);
       ink.fillText(seconds(t), x(t), high - BOTTOM + 17);
     }
@@ -82,14 +83,14 @@ function plot(figure) {
     ink.fillStyle = color("--band");
     ink.save();
     ink.beginPath();
-    ink.rect(LEFT, 0, wide - LEFT - RIGHT, high - BOTTOM);
+    ink.rect(LEFT, TOP, wide - LEFT - RIGHT, high - TOP - BOTTOM);
     ink.clip();
     for (const [time, long] of data.stalls) ink.fillRect(x(time), TOP, Math.max(1, x(time + long) - x(time)), high - TOP - BOTTOM);
     ink.restore();
     axes(ink);
     ink.save();
     ink.beginPath();
-    ink.rect(LEFT, 0, wide - LEFT - RIGHT, high - BOTTOM);
+    ink.rect(LEFT, TOP, wide - LEFT - RIGHT, high - TOP - BOTTOM);
     ink.clip();
     if (!hidden.has(`k${ACKED}`)) {
       ink.strokeStyle = color("--soft");
@@ -214,6 +215,7 @@ function plot(figure) {
   for (const box of figure.querySelectorAll("input")) {
     box.addEventListener("change", () => { hidden[box.checked ? "delete" : "add"](box.value); draw(); });
   }
+  draw();
   new ResizeObserver(draw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }

@@ -30,7 +30,7 @@ fn delays_clocks_and_losses_of_a_script() {
     }
     script.now += 100 * MS;
     script.data_ack(0, 200_000);
-    // The client has the frames of the server 20 ms after they were sent, the server those of the client 30 ms.
+    // The client has the server's frames 20 ms after they were sent, the server the client's after 30 ms.
     let is_of_client = |frame: &[u8]| frame[12..14] == [10, 1];
     let mut number = 0;
     let (mut client, mut server) = (Vec::new(), Vec::new());

@@ -59,8 +59,8 @@ fn shares_of_connections_subflows_and_joins() {
 }
 
 /// The server re-sends in mappings that begin elsewhere, which the scripts of the study do not see; and the
-/// client goes on on the other subflow a moment after the first one's last acknowledgement, which they take for
-/// a handover.
+/// client goes on on the other subflow a moment after its last acknowledgement on the first, which they take
+/// for a handover.
 #[test]
 fn where_the_definitions_differ() {
     let mut script = Script::new(Version::V1);
