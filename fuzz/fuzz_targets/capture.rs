@@ -7,7 +7,7 @@ use std::io::Read;
 use std::ops::ControlFlow;
 
 use anabranch_trace::anonymise::Anonymiser;
-use anabranch_trace::both_ends::{BothEnds, read_both};
+use anabranch_trace::both_ends::BothEnds;
 use anabranch_trace::study::Study;
 use anabranch_trace::summary::Summary;
 use anabranch_trace::{Analysis, Capture, ConnectionReport, Side, Totals, csv, html, read_capture};
@@ -62,10 +62,7 @@ fn both_ends(bytes: &[u8]) {
     let mut both = BothEnds::default();
     let open = |bytes| [Capture::open(bytes), Capture::open(bytes)];
     let ([Ok(a), Ok(b)], [Ok(c), Ok(d)]) = (open(&bytes[..bytes.len() / 2]), open(bytes)) else { return };
-    let _ = read_both([a, b], [c, d], |tap, frame| {
-        both.frame(tap, frame);
-        true
-    });
+    let _ = both.read([a, b], [c, d], || false);
     for flow in both.report().flows {
         assert!(flow.ways.up.lost_bytes <= flow.ways.up.sent_bytes);
     }

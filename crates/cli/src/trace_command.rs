@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anabranch_trace::both_ends::{BothEnds, BothEndsReport, read_both};
+use anabranch_trace::both_ends::{BothEnds, BothEndsReport};
 use anabranch_trace::summary::Summary;
 use anabranch_trace::{Analysis, Capture, CaptureError, ConnectionReport, Totals, csv, html};
 use clap::{Args, ValueEnum, ValueHint};
@@ -181,13 +181,10 @@ fn both_ends(args: &Trace, server: &Path, stop: &AtomicBool) -> Outcome<(BothEnd
         capture.map_err(|error| wrong(&error, path))
     };
     let mut both = BothEnds::default();
-    let ends = read_both(
+    let ends = both.read(
         [capture(&args.capture)?, capture(&args.capture)?],
         [capture(server)?, capture(server)?],
-        |tap, frame| {
-            both.frame(tap, frame);
-            !stop.load(Ordering::Relaxed)
-        },
+        || stop.load(Ordering::Relaxed),
     );
     let [client_end, server_end] = ends;
     let end = client_end.map_err(|e| wrong(&e, &args.capture)).and(server_end.map_err(|e| wrong(&e, server)));

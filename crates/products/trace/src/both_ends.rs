@@ -12,7 +12,8 @@
 //! trip decides. Clocks that drift apart during the capture are not noticed.
 //!
 //! **Losses.** What passed the sender's capture and not the receiver's, counting each copy of a byte. What is
-//! lost in a queue in front of the sender's capture is in neither.
+//! lost in a queue in front of the sender's capture is in neither. What was sent before the other capture
+//! began or after it ended does not count; what was on its way at that moment seems lost.
 //!
 //! Bytes that were sent twice give no delay (Karn). Memory is bounded: what was not matched is forgotten
 //! after `WAITING_MAX` later ones of its flow, flows beyond `FLOWS_MAX` are counted only.
@@ -131,15 +132,16 @@ struct Way {
 }
 
 impl Way {
-    /// A segment that passes the sender's capture (0) or the receiver's (1).
-    fn segment(&mut self, at: usize, time_ns: u64, segment: &Segment<'_>) {
+    /// A segment that passes the sender's capture (0) or the receiver's (1). Its bytes count if the other
+    /// capture was made at that time.
+    fn segment(&mut self, at: usize, time_ns: u64, segment: &Segment<'_>, counts: bool) {
         let near = if self.high[at] == 0 { EPOCH + u64::from(segment.seq) } else { self.high[at] };
         let start = expand(segment.seq, near);
         let numbered = u64::from(segment.has(flag::SYN)) + u64::from(segment.has(flag::FIN));
         let end = start + u64::from(segment.payload_bytes) + numbered;
         self.high[at] = self.high[at].max(end);
         self.packets[at] += 1;
-        self.bytes[at] += u64::from(segment.payload_bytes);
+        self.bytes[at] += if counts { u64::from(segment.payload_bytes) } else { 0 };
         match (start < end, at) {
             (true, 0) => self.sent(time_ns, start, end),
             (true, _) => self.arrived(time_ns, end),
@@ -245,8 +247,37 @@ pub struct WayReport {
 }
 
 impl BothEnds {
-    /// Takes a frame of the capture at `tap`.
-    pub fn frame(&mut self, tap: Side, frame: &Frame<'_>) {
+    /// Reads two captures in the order in which things happened, until `is_stopped`. Each capture is there
+    /// twice, as the clocks have to be compared first. Returns how they ended.
+    pub fn read<C: Read, S: Read>(
+        &mut self,
+        [client_syns, client]: [Capture<C>; 2],
+        [server_syns, server]: [Capture<S>; 2],
+        is_stopped: impl Fn() -> bool,
+    ) -> [Result<(), CaptureError>; 2] {
+        let ahead_ns = ahead(client_syns, server_syns);
+        let (mut client, mut server) = (Next::read(client), Next::read(server));
+        let begins = [client.time_ns(0), server.time_ns(ahead_ns)];
+        while !is_stopped() {
+            let times = [client.time_ns(0), server.time_ns(ahead_ns)];
+            let tap = match times {
+                [None, None] => break,
+                [Some(there), Some(here)] if there > here => Side::Server,
+                [Some(_), _] => Side::Client,
+                [None, Some(_)] => Side::Server,
+            };
+            let other = tap.peer().index();
+            let is_seen = times[other].is_some() && begins[other] <= times[tap.index()];
+            match tap {
+                Side::Client => client.give(|frame| self.frame(tap, frame, is_seen)),
+                Side::Server => server.give(|frame| self.frame(tap, frame, is_seen)),
+            }
+        }
+        [client.end, server.end]
+    }
+
+    /// Takes a frame of the capture at `tap`; whether the other one was made at that time, too.
+    fn frame(&mut self, tap: Side, frame: &Frame<'_>, is_seen: bool) {
         let Ok(segment) = segment(frame) else { return };
         let forward = [segment.from, segment.to];
         let backward = [segment.to, segment.from];
@@ -266,7 +297,7 @@ impl BothEnds {
             return;
         }
         let way = &mut self.flows.entry(ends).or_default().ways[sender.index()];
-        way.segment(usize::from(tap != sender), frame.time_ns, &segment);
+        way.segment(usize::from(tap != sender), frame.time_ns, &segment, is_seen || tap != sender);
     }
 
     /// The report.
@@ -365,30 +396,6 @@ impl WayReport {
     }
 }
 
-/// Gives `each` the frames of two captures in the order in which they happened, until it breaks off. Each
-/// capture is there twice, as the clocks have to be compared first. Returns how they ended.
-pub fn read_both<C: Read, S: Read>(
-    [client_syns, client]: [Capture<C>; 2],
-    [server_syns, server]: [Capture<S>; 2],
-    mut each: impl FnMut(Side, &Frame<'_>) -> bool,
-) -> [Result<(), CaptureError>; 2] {
-    let ahead_ns = ahead(client_syns, server_syns);
-    let (mut client, mut server) = (Next::read(client), Next::read(server));
-    loop {
-        let times = [client.time_ns(0), server.time_ns(ahead_ns)];
-        let goes_on = match times {
-            [None, None] => break,
-            [Some(there), Some(here)] if there > here => server.give(Side::Server, &mut each),
-            [Some(_), _] => client.give(Side::Client, &mut each),
-            [None, Some(_)] => server.give(Side::Server, &mut each),
-        };
-        if !goes_on {
-            break;
-        }
-    }
-    [client.end, server.end]
-}
-
 /// A capture and its next frame, which is kept so that its time can be compared.
 struct Next<R> {
     capture: Capture<R>,
@@ -423,10 +430,11 @@ impl<R: Read> Next<R> {
         self.frame.map(|frame| (frame.time_ns as i64).saturating_sub(ahead_ns))
     }
 
-    fn give(&mut self, tap: Side, each: &mut impl FnMut(Side, &Frame<'_>) -> bool) -> bool {
-        let goes_on = self.frame.is_none_or(|frame| each(tap, &Frame { bytes: &self.bytes, ..frame }));
+    fn give(&mut self, to: impl FnOnce(&Frame<'_>)) {
+        if let Some(frame) = self.frame {
+            to(&Frame { bytes: &self.bytes, ..frame });
+        }
         self.advance();
-        goes_on
     }
 }
 

@@ -2,17 +2,14 @@
 
 use anabranch_mptcp_wire::Version;
 use anabranch_trace::Capture;
-use anabranch_trace::both_ends::{BothEnds, BothEndsReport, read_both};
+use anabranch_trace::both_ends::{BothEnds, BothEndsReport};
 
 use crate::wire::{MS, Script, pcap};
 
 fn merged(client: &[u8], server: &[u8]) -> BothEndsReport {
     let mut both = BothEnds::default();
     let open = |bytes| Capture::open(bytes).expect("a capture");
-    let ends = read_both([open(client), open(client)], [open(server), open(server)], |tap, frame| {
-        both.frame(tap, frame);
-        true
-    });
+    let ends = both.read([open(client), open(client)], [open(server), open(server)], || false);
     assert!(ends.iter().all(Result::is_ok));
     both.report()
 }
@@ -94,6 +91,27 @@ fn both_captures_of_the_kernel() {
     let first = sent([371_040, 3040, 0, 0]) - sent([344_720, 0, 0, 0]);
     let second = sent([546_464, 14_200, 26_320, 163_840]) - sent([572_784, 0, 0, 163_840]);
     assert_eq!(lost, [first, second]);
+}
+
+/// A capture that was begun late or ended early: what the other one has besides is not lost.
+#[test]
+fn what_one_capture_missed_is_not_lost() {
+    let mut script = Script::new(Version::V1);
+    for packet in 0..100 {
+        script.now += 10 * MS;
+        script.data(0, packet * 1000, 1000);
+    }
+    let late = |frames: &[(u64, Vec<u8>)]| {
+        let frames: Vec<_> = frames.iter().map(|(time, frame)| (time + 5 * MS, frame.clone())).collect();
+        pcap(101, &frames)
+    };
+    let client = pcap(101, &script.frames);
+    for part in [0..60, 43..103] {
+        let report = merged(&client, &late(&script.frames[part]));
+        let up = &report.flows[0].ways.up;
+        // At the end of the shorter one a packet was on its way.
+        assert!(up.arrived_bytes >= 57_000 && up.lost_bytes <= 1000, "{up:?}");
+    }
 }
 
 #[test]

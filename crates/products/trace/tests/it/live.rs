@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use anabranch_net::testing::{is_privileged, refused, skip};
-use anabranch_trace::both_ends::{BothEnds, read_both};
+use anabranch_trace::both_ends::BothEnds;
 use anabranch_trace::{Capture, Protocol};
 
 use crate::wire::only;
@@ -43,11 +43,7 @@ fn a_transfer_of_this_kernel() {
     }
     let mut both = BothEnds::default();
     let open = |bytes| Capture::open(bytes).expect("a capture");
-    let ends =
-        read_both([open(&client[..]), open(&client)], [open(&server[..]), open(&server)], |tap, frame| {
-            both.frame(tap, frame);
-            true
-        });
+    let ends = both.read([open(&client[..]), open(&client)], [open(&server[..]), open(&server)], || false);
     assert!(ends.iter().all(Result::is_ok));
     let report = both.report();
     // One clock; each way takes 10 ms and more.
