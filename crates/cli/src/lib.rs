@@ -54,7 +54,7 @@ pub mod mirror_list;
 #[cfg(feature = "network")]
 pub mod net_command;
 pub mod network_options;
-#[cfg(any(feature = "lab", feature = "network"))]
+#[cfg(any(feature = "lab", feature = "network", feature = "trace"))]
 mod new_file;
 pub mod programs;
 #[cfg(feature = "proxy")]

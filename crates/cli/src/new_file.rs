@@ -1,18 +1,24 @@
 //! Creates files that people then edit, and never overwrites one.
 
+#[cfg(any(feature = "lab", feature = "network"))]
 use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io;
+#[cfg(any(feature = "lab", feature = "network"))]
+use std::io::Write as _;
 #[cfg(all(unix, feature = "network"))]
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::Failure;
+#[cfg(any(feature = "lab", feature = "network"))]
+use crate::exit::Outcome;
 use crate::names::show;
 
 /// Writes a new file.
 ///
 /// # Errors
 /// 6 if the file exists already, or cannot be written.
+#[cfg(any(feature = "lab", feature = "network"))]
 pub(crate) fn create(path: &Path, text: &str) -> Outcome {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| failed(path, &e))

@@ -1,21 +1,26 @@
-//! `anabranch trace`: explains a capture. The crate `anabranch-trace` does the work.
+//! `anabranch trace`: a capture in, what it shows out. The work is done by the crate `anabranch-trace`.
+
+mod copy;
+mod study;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write as _};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use anabranch_trace::both_ends::{BothEnds, BothEndsReport};
 use anabranch_trace::summary::Summary;
-use anabranch_trace::{Analysis, CaptureError, ConnectionReport, Totals, csv, read_capture};
-use clap::{Args, ValueHint};
+use anabranch_trace::{Analysis, Capture, CaptureError, ConnectionReport, Totals, csv, html};
+use clap::{Args, ValueEnum, ValueHint};
 use serde::Serialize;
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
 use crate::names::show;
+use crate::new_file;
 use crate::signals::stop_signals;
-use crate::stdout::{print, written};
+use crate::stdout::written;
+use copy::Copy;
 
 /// Explain a capture: which subflow carried what, when and why
 #[derive(Args, Clone, Debug)]
@@ -33,12 +38,21 @@ use crate::stdout::{print, written};
         anabranch trace transfer.pcap\n  \
         sudo tcpdump -i any -s 128 -U -w - tcp | anabranch trace -      # Ctrl-C ends both\n  \
         anabranch trace transfer.pcap --json | jq 'select(.event == \"connection\").handovers[]'\n  \
-        anabranch trace transfer.pcap --csv > subflows.csv"
+        anabranch trace transfer.pcap --csv > subflows.csv\n  \
+        anabranch trace transfer.pcap --html transfer.html      # with plots; open it in any browser\n  \
+        anabranch trace transfer.pcap --anonymise public.pcap      # a copy that others may have\n  \
+        anabranch trace client.pcap --server server.pcap      # what happened between two captures\n  \
+        anabranch trace captures/ --definitions pam16      # all captures of a directory, beside a paper"
 )]
 pub struct Trace {
-    /// The capture; `-` for standard input
+    /// The capture; `-` for standard input; with --definitions also a directory
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath)]
     pub capture: PathBuf,
+
+    /// Count all connections of a capture, or of all captures in a directory, as the study of smartphones did
+    /// (PAM 2016), beside the exact definitions and the numbers of the paper
+    #[arg(long, value_enum, conflicts_with_all = ["csv", "html", "anonymise", "server"])]
+    pub definitions: Option<Definitions>,
 
     /// Print all of it as JSON, one object a line: each connection when it has ended, then what was read
     #[arg(long, conflicts_with = "csv")]
@@ -47,9 +61,33 @@ pub struct Trace {
     /// Print a table of all subflows as comma-separated values
     #[arg(long)]
     pub csv: bool,
+
+    /// Write the report with sequence plots as an HTML page, too, which needs no network
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+
+    /// Write a copy without payload and with other addresses, too; two with a common prefix keep one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub anonymise: Option<PathBuf>,
+
+    /// The other end's capture of the same transfers: tells the delays of each way, and what was lost between
+    #[arg(long, value_name = "CAPTURE", value_hint = ValueHint::FilePath, conflicts_with = "csv")]
+    pub server: Option<PathBuf>,
+
+    /// Replace addresses by the key in this file, so that several copies fit together; it is made if it is
+    /// not there. Otherwise each copy has a key of its own, which is not kept
+    #[arg(long, value_name = "FILE", requires = "anonymise", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
 }
 
-/// The totals and the end: the last object of --json.
+/// Definitions beside the exact ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Definitions {
+    /// Those of the scripts of "A First Analysis of Multipath TCP on Smartphones"
+    Pam16,
+}
+
+/// What was read, and how that ended: the last object of --json.
 #[derive(Serialize)]
 struct End<'a> {
     #[serde(flatten)]
@@ -58,18 +96,18 @@ struct End<'a> {
     end: json::End,
 }
 
-/// Runs the command.
+/// Runs it.
 ///
 /// # Errors
-/// 2 if the file is no capture or does not exist, 5 if it is damaged or cut off, 6 if standard output cannot
-/// be written, 130 on Ctrl-C. What could be read is printed before.
+/// 2 if it is no capture or is not there, 5 if it is damaged or cut off, 6 if standard output takes no more,
+/// 130 on Ctrl-C. What could be read is told before.
 pub fn trace(args: &Trace) -> Outcome {
-    let outcome = explain(args);
+    let outcome = if args.definitions.is_some() { study::study(args) } else { explain(args) };
     if let Err(failure) = &outcome
         && args.json
         && failure.code == Code::Usage
     {
-        // Nothing was read, so there are no totals.
+        // Nothing was read: no totals.
         json::put("summary", &json::End::new(Some(failure)));
     }
     outcome
@@ -77,84 +115,176 @@ pub fn trace(args: &Trace) -> Outcome {
 
 fn explain(args: &Trace) -> Outcome {
     let is_pipe = args.capture.as_os_str() == "-";
-    let input: Box<dyn Read> = if is_pipe {
-        Box::new(io::stdin().lock())
-    } else {
-        let cannot =
-            |e| Failure::usage(format!("cannot read {}: {e}", show(&args.capture))).at(&*args.capture);
-        let file = File::open(&args.capture).map_err(cannot)?;
-        if file.metadata().map_err(cannot)?.is_dir() {
-            return Err(Failure::usage(format!("{} is a directory", show(&args.capture))).at(&*args.capture));
-        }
-        Box::new(file)
-    };
-    // Ctrl-C also ends tcpdump and with it the pipe, so the rest of the pipe is read. A second Ctrl-C ends
-    // this at once.
+    if is_pipe && args.server.is_some() {
+        return Err(Failure::usage("two captures are read twice: standard input cannot be one of them"));
+    }
+    if let Some(server) = &args.server {
+        open(server)?;
+    }
+    let input: Box<dyn Read> =
+        if is_pipe { Box::new(io::stdin().lock()) } else { Box::new(open(&args.capture)?) };
+    let mut capture = Capture::open(input).map_err(|error| wrong(&error, &args.capture))?;
+    let copy = args.anonymise.as_ref().map(|path| Copy::begin(path, args.key_file.as_deref()));
+    let mut copy = copy.transpose()?;
+    // Ctrl-C ends tcpdump too, and with it the pipe: what is in it is read. A second one ends this at once.
     let (_wake, stop) = stop_signals()?;
-    let (mut summary, mut output) = (Summary::default(), Output::new(args));
-    let mut analysis = Analysis::new(|report: ConnectionReport| match &mut output {
-        Output::Text => summary.add(report),
-        Output::Json(out, result) => {
-            keep(result, out.write_all(json::text("connection", &report).as_bytes()));
+    let mut output = Output::new(args);
+    let mut analysis = Analysis::new(|report| output.add(report));
+    if args.html.is_some() {
+        analysis = analysis.with_plots();
+    }
+    let ended = loop {
+        match capture.next_frame() {
+            Ok(Some(frame)) => {
+                analysis.frame(&frame);
+                if let Some(copy) = &mut copy {
+                    copy.frame(&frame, |from, to| analysis.keys(from, to));
+                }
+            }
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(wrong(&error, &args.capture)),
         }
-        Output::Csv(out, result) => keep(result, out.write_all(csv::rows(&report).as_bytes())),
-    });
-    let read = read_capture(input, |frame| {
-        analysis.frame(&frame);
         if !is_pipe && stop.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
+            break Err(Failure::new(Code::Interrupted, "interrupted: only a part of the capture was read"));
         }
-    });
+    };
     let totals = analysis.finish();
-    let mut ended = read.map(drop).map_err(|error| wrong(&error, &args.capture));
-    if ended.is_ok() && !is_pipe && stop.load(Ordering::Relaxed) {
-        ended = Err(Failure::new(Code::Interrupted, "interrupted: only a part of the capture was read"));
+    if let Some(path) = &args.html {
+        page(path, &args.capture, &output.summary, &totals)?;
     }
-    if ended.as_ref().is_err_and(|failure| failure.code == Code::Usage) {
-        return ended;
+    if let Some(copy) = copy {
+        copy.finish()?;
     }
-    match output {
-        Output::Text => print(summary.text(&totals))?,
-        Output::Json(mut out, result) => {
-            let end = End { totals: &totals, end: json::End::new(ended.as_ref().err()) };
-            written(result.and_then(|()| out.write_all(json::text("summary", &end).as_bytes())))?;
-            written(out.flush())?;
-        }
-        Output::Csv(mut out, result) => written(result.and_then(|()| out.flush()))?,
-    }
+    let both = args.server.as_ref().filter(|_| ended.is_ok()).map(|server| both_ends(args, server, &stop));
+    let (both, ended) = match both.transpose() {
+        Ok(None) => (None, ended),
+        Ok(Some((both, end))) => (Some(both), end),
+        Err(failure) => (None, Err(failure)),
+    };
+    output.finish(args, &totals, both.as_ref(), ended.as_ref().err())?;
     ended
 }
 
-/// The destination of reports, and the first error of writing to it.
-enum Output {
+fn open(path: &Path) -> Outcome<File> {
+    let cannot = |e| Failure::usage(format!("cannot read {}: {e}", show(path))).at(path);
+    let file = File::open(path).map_err(cannot)?;
+    if file.metadata().map_err(cannot)?.is_dir() {
+        return Err(Failure::usage(format!("{} is a directory", show(path))).at(path));
+    }
+    Ok(file)
+}
+
+/// Reads both captures side by side; what could be read is told, with how that ended.
+fn both_ends(args: &Trace, server: &Path, stop: &AtomicBool) -> Outcome<(BothEndsReport, Outcome)> {
+    let capture = |path| {
+        let capture = Capture::open(open(path)?);
+        capture.map_err(|error| wrong(&error, path))
+    };
+    let mut both = BothEnds::default();
+    let ends = both.read(
+        [capture(&args.capture)?, capture(&args.capture)?],
+        [capture(server)?, capture(server)?],
+        || stop.load(Ordering::Relaxed),
+    );
+    let [client_end, server_end] = ends;
+    let end = client_end.map_err(|e| wrong(&e, &args.capture)).and(server_end.map_err(|e| wrong(&e, server)));
+    let end = if stop.load(Ordering::Relaxed) {
+        Err(Failure::new(Code::Interrupted, "interrupted: only a part of the captures was read"))
+    } else {
+        end
+    };
+    Ok((both.report(), end))
+}
+
+/// Writes the page; an older one is replaced.
+fn page(path: &Path, capture: &Path, summary: &Summary, totals: &Totals) -> Outcome {
+    let name = capture.file_name().map_or_else(|| "standard input".into(), |name| name.to_string_lossy());
+    let name = if name == "-" { "standard input".into() } else { name };
+    let written = File::create(path).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        html::write(&mut out, &name, summary, totals)?;
+        out.flush()
+    });
+    written.map_err(|e| new_file::failed(path, &e))
+}
+
+/// Where reports go, and the first error there.
+struct Output {
+    /// The largest connections, for text and page.
+    summary: Summary,
+    form: Form,
+    out: BufWriter<io::Stdout>,
+    result: io::Result<()>,
+}
+
+/// What standard output gets of each connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Nothing before the end.
     Text,
-    Json(BufWriter<io::Stdout>, io::Result<()>),
-    Csv(BufWriter<io::Stdout>, io::Result<()>),
+    Json,
+    Csv,
 }
 
 impl Output {
     fn new(args: &Trace) -> Self {
+        let form = match (args.json, args.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
+        };
         let mut out = BufWriter::new(io::stdout());
-        if args.json {
-            Self::Json(out, Ok(()))
-        } else if args.csv {
-            let result = out.write_all(csv::header().as_bytes());
-            Self::Csv(out, result)
-        } else {
-            Self::Text
+        let result = if form == Form::Csv { out.write_all(csv::header().as_bytes()) } else { Ok(()) };
+        Self { summary: Summary::default(), form, out, result }
+    }
+
+    fn put(&mut self, text: &str) {
+        if self.result.is_ok() {
+            self.result = self.out.write_all(text.as_bytes());
         }
     }
-}
 
-fn keep(result: &mut io::Result<()>, next: io::Result<()>) {
-    if result.is_ok() {
-        *result = next;
+    fn add(&mut self, report: ConnectionReport) {
+        match self.form {
+            Form::Text => {}
+            Form::Json => self.put(&json::text("connection", &report)),
+            Form::Csv => self.put(&csv::rows(&report)),
+        }
+        self.summary.add(report);
+    }
+
+    fn finish(
+        mut self,
+        args: &Trace,
+        totals: &Totals,
+        both: Option<&BothEndsReport>,
+        failure: Option<&Failure>,
+    ) -> Outcome {
+        if let Some(both) = both.filter(|_| self.form == Form::Json) {
+            self.put(&json::text("both_ends", both));
+        }
+        match self.form {
+            Form::Text => {
+                let mut text = self.summary.text(totals);
+                if let Some(both) = both {
+                    text += &format!("\n{}", both.text());
+                }
+                let written = [("a page", &args.html), ("an anonymous copy", &args.anonymise)];
+                let written = written.into_iter().filter_map(|(what, path)| Some((what, path.as_ref()?)));
+                for (number, (what, path)) in written.enumerate() {
+                    let gap = if number == 0 { "\n" } else { "" };
+                    text += &format!("{gap}wrote {what}: {}\n", show(path));
+                }
+                self.put(&text);
+            }
+            Form::Json => self.put(&json::text("summary", &End { totals, end: json::End::new(failure) })),
+            Form::Csv => {}
+        }
+        written(self.result.and_then(|()| self.out.flush()))
     }
 }
 
-/// Converts the error of a capture to a failure with an exit status.
+/// Why a capture could not be read on, as an exit status.
 fn wrong(error: &CaptureError, capture: &Path) -> Failure {
     let code = match error {
         CaptureError::NotACapture(_) | CaptureError::Empty => Code::Usage,

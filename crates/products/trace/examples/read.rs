@@ -1,16 +1,18 @@
-//! Reads a capture and prints what is in it: `cargo run -p anabranch-trace --example read -- FILE [json]`.
+//! Reads a capture and prints what is in it: `cargo run -p anabranch-trace --example read -- FILE
+//! [json|html]`.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
 use anabranch_trace::summary::Summary;
-use anabranch_trace::{Analysis, read_capture};
+use anabranch_trace::{Analysis, html, read_capture};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("which capture?")?;
-    let is_json = args.next().is_some();
+    let form = args.next().unwrap_or_default();
+    let (is_json, is_html) = (form == "json", form == "html");
     let (mut summary, mut out) = (Summary::default(), std::io::stdout().lock());
     let mut analysis = Analysis::new(|report| {
         if is_json {
@@ -19,12 +21,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             summary.add(report);
         }
     });
-    let read = read_capture(File::open(path)?, |frame| {
+    if is_html {
+        analysis = analysis.with_plots();
+    }
+    let read = read_capture(File::open(&path)?, |frame| {
         analysis.frame(&frame);
         ControlFlow::Continue(())
     });
     let totals = analysis.finish();
-    if !is_json {
+    if is_html {
+        html::write(&mut out, &path, &summary, &totals)?;
+    } else if !is_json {
         write!(out, "{}", summary.text(&totals))?;
     }
     read?;

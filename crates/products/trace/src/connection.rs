@@ -7,9 +7,11 @@ use std::net::SocketAddr;
 use anabranch_mptcp_wire::{Key, OptionError, TcpOption, TcpOptions, Version};
 
 use crate::audit::Checksums;
-use crate::half::{Half, Mapping};
+use crate::half::{Half, Mapping, PayloadPiece};
 use crate::handover::{Cause, Handovers};
 use crate::journal::{Journal, What};
+use crate::pam16::Pam16;
+use crate::plot::{Kind, Mark};
 use crate::segment::{Segment, flag};
 use crate::stream::{Split, Stream};
 use crate::subflow::{Side, Subflow};
@@ -91,10 +93,47 @@ pub(crate) struct Connection {
     pub(crate) streams: [Stream; 2],
     pub(crate) handovers: Handovers,
     pub(crate) journal: Journal,
+    pub(crate) marks: Marks,
+    /// What the client and the server send as the study counts it, if that is wanted.
+    pub(crate) pam16: Option<Box<[Pam16; 2]>>,
+}
+
+/// What is kept of connections besides what every report needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Marks for plots.
+    pub(crate) plots: bool,
+    /// The counts of [`Pam16`].
+    pub(crate) study: bool,
+}
+
+/// What a segment adds to the plots of its connection, if there are any.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    begin_ns: u64,
+    list: Option<Vec<(Side, Mark)>>,
+}
+
+impl Marks {
+    const fn is_wanted(&self) -> bool {
+        self.list.is_some()
+    }
+
+    fn add(&mut self, now: u64, side: Side, subflow: u16, bytes: (u64, u64), kind: Kind) {
+        if let Some(list) = &mut self.list {
+            let time_ns = now.saturating_sub(self.begin_ns);
+            list.push((side, Mark { time_ns: (time_ns, time_ns), bytes, subflow, kind }));
+        }
+    }
+
+    /// What was added since it was taken last.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = (Side, Mark)> {
+        self.list.iter_mut().flat_map(|list| list.drain(..))
+    }
 }
 
 impl Connection {
-    pub(crate) fn new(id: u64, now: u64, ends: [SocketAddr; 2]) -> Self {
+    pub(crate) fn new(id: u64, now: u64, ends: [SocketAddr; 2], wanted: Wanted) -> Self {
         Self {
             id,
             begin_ns: now,
@@ -104,6 +143,8 @@ impl Connection {
             streams: Default::default(),
             handovers: Handovers::default(),
             journal: Journal::default(),
+            marks: Marks { begin_ns: now, list: wanted.plots.then(Vec::new) },
+            pam16: wanted.study.then(Box::default),
         }
     }
 
@@ -165,67 +206,100 @@ impl Connection {
         let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
         let half = subflow.half(of);
         half.acknowledge(now, segment.ack);
-        let stream = &mut self.streams[of.index()];
         let Some(acked) = half.acked.filter(|_| number == 0) else { return };
+        let first = half.first().zip(self.streams[of.index()].first);
         if self.agreement.is_plain() {
-            stream.acknowledge(now, acked);
+            self.data_acked(now, of, acked);
         } else if self.agreement.fallback.is_some()
-            && let (Some(first), Some(data_seq)) = (half.first(), stream.first)
+            && let Some((first, data_seq)) = first
         {
-            stream.acknowledge(now, data_seq.wrapping_add(acked.wrapping_sub(first)));
+            self.data_acked(now, of, data_seq.wrapping_add(acked.wrapping_sub(first)));
+        }
+    }
+
+    /// The receiver has all of `sender`'s data below the data sequence number `ack`.
+    fn data_acked(&mut self, now: u64, sender: Side, ack: u64) {
+        if let Some(bytes) = self.streams[sender.index()].acknowledge(now, ack) {
+            self.marks.add(now, sender, 0, bytes, Kind::Acknowledged);
         }
     }
 
     fn payload(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>, has_dss: bool) {
         let is_syn = u64::from(segment.has(flag::SYN));
-        let is_plain = self.agreement.is_plain();
         let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
         let start = subflow.half(sender).number(segment.seq) + is_syn;
         let bytes = u64::from(segment.payload_bytes);
         let index = sender.index();
         subflow.checksums[index].payload(start, bytes, segment.payload, &mut self.agreement.checksums);
-        let stream = &mut self.streams[index];
-        let half = &mut subflow.halves[index];
-        let mut new = Vec::new();
-        let is_new = half.payload(now, start, start + bytes, |from, to| new.push((from, to)));
-        let (mut split, mut unmapped) = (Split::default(), 0);
-        for (from, to) in new {
-            let mut add = |data_seq, bytes| {
-                let part = stream.add(now, data_seq, bytes, number);
-                split.unique_bytes += part.unique_bytes;
-                split.reinjected_bytes += part.reinjected_bytes;
-                split.resent_bytes += part.resent_bytes;
-            };
-            if is_plain {
-                add(from, to - from);
-                continue;
-            }
-            half.data(from, to, |data_seq, bytes| match data_seq {
-                Some(data_seq) => add(data_seq, bytes),
-                None => unmapped += bytes,
-            });
+        if let Some(pam16) = &mut self.pam16 {
+            pam16[index].payload(number, segment.seq, bytes);
         }
-        count(half, &split, unmapped);
         let alive_ns = subflow.alive_ns();
-        stream.blocks.packet(number);
+        let half = &mut subflow.halves[index];
+        let is_new = half.payload(now, start, start + bytes);
+        let pieces = std::mem::take(&mut half.pieces);
+        let (split, unmapped) = self.pieces(now, number, sender, &pieces);
+        let unmapped_bytes = unmapped.iter().map(|piece| piece.end - piece.start).sum();
+        let half = &mut self.subflows[usize::from(number)].halves[index];
+        half.pieces = pieces;
+        count(half, &split, unmapped_bytes);
+        self.streams[index].blocks.packet(number);
         if is_new {
-            if let Some(ended) = stream.busy(now, number) {
+            if let Some(ended) = self.streams[index].busy(now, number) {
                 self.slot(now, index, ended);
             }
-            let bytes = split.unique_bytes + split.reinjected_bytes + split.resent_bytes;
-            self.handovers.data(now, (number, alive_ns), sender, bytes);
+            self.handovers.data(now, (number, alive_ns), sender, split.bytes());
         }
-        if unmapped > 0 && !has_dss && self.subflows.len() == 1 && self.agreement.fallback.is_none() {
+        let is_only = self.subflows.len() == 1;
+        if unmapped_bytes > 0 && !has_dss && is_only && self.agreement.fallback.is_none() {
             self.fall_back(now, number, sender, Fallback::NoMapping);
-            let (stream, half) = (&mut self.streams[index], &mut self.subflows[0].halves[index]);
-            let mut unique_bytes = 0;
-            half.data(start, start + bytes, |data_seq, bytes| {
-                let added = data_seq.map(|data_seq| stream.add(now, data_seq, bytes, number));
-                unique_bytes += added.unwrap_or_default().unique_bytes;
-            });
-            half.counts.unique_bytes += unique_bytes;
-            half.counts.unmapped_bytes -= unique_bytes.min(half.counts.unmapped_bytes);
+            let (split, _) = self.pieces(now, number, sender, &unmapped);
+            let counts = &mut self.subflows[0].halves[index].counts;
+            counts.unique_bytes += split.unique_bytes;
+            counts.unmapped_bytes -= split.unique_bytes.min(counts.unmapped_bytes);
         }
+    }
+
+    /// Adds pieces of a subflow's payload to the data; returns what they were, and those without a mapping.
+    fn pieces(
+        &mut self,
+        now: u64,
+        number: u16,
+        sender: Side,
+        pieces: &[PayloadPiece],
+    ) -> (Split, Vec<PayloadPiece>) {
+        let (mut split, mut unmapped) = (Split::default(), Vec::new());
+        let is_plain = self.agreement.is_plain();
+        let (stream, marks) = (&mut self.streams[sender.index()], &mut self.marks);
+        let is_plotted = marks.is_wanted();
+        let half = &self.subflows[usize::from(number)].halves[sender.index()];
+        for piece in pieces {
+            let mut at = piece.start;
+            let mut each = |data_seq: Option<u64>, bytes| {
+                let start = at;
+                at += bytes;
+                match data_seq {
+                    Some(data_seq) if piece.is_new => {
+                        let mark = |bytes, kind| marks.add(now, sender, number, bytes, kind);
+                        stream.add(now, (data_seq, bytes), number, &mut split, mark);
+                    }
+                    Some(data_seq) => {
+                        if let Some(start) = stream.offset(data_seq) {
+                            let bytes = (start, start.saturating_add(bytes));
+                            marks.add(now, sender, number, bytes, Kind::Retransmitted);
+                        }
+                    }
+                    None if piece.is_new => unmapped.push(PayloadPiece { start, end: at, is_new: true }),
+                    None => {}
+                }
+            };
+            if is_plain {
+                each(Some(piece.start), piece.end - piece.start);
+            } else if piece.is_new || is_plotted {
+                half.data(piece.start, piece.end, each);
+            }
+        }
+        (split, unmapped)
     }
 
     /// A slot of time is over in which the subflows of these bits carried new data.

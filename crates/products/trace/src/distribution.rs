@@ -90,6 +90,27 @@ impl Distribution {
         self.max
     }
 
+    /// The weight of values of the bucket of `limit` and below, and all weight.
+    pub(crate) fn below(&self, limit: u64) -> (u64, u64) {
+        (self.buckets.iter().take(bucket(limit) + 1).sum(), self.weight)
+    }
+
+    /// Adds all values of another one.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        if other.samples == 0 {
+            return;
+        }
+        self.min = if self.samples == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.samples += other.samples;
+        self.weight += other.weight;
+        self.sum += other.sum;
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        for (count, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+    }
+
     /// What is reported; `None` without samples.
     pub(crate) fn report(&self) -> Option<Quantiles> {
         (self.samples > 0).then(|| Quantiles {
@@ -125,6 +146,13 @@ mod tests {
         let report = distribution.report().expect("samples");
         assert_eq!((report.samples, report.min, report.max), (100, 1000, 100_000));
         assert!((50_000..56_300).contains(&report.p50) && (99_000..=100_000).contains(&report.p99));
+        assert_eq!(distribution.below(0), (0, 100));
+        let mut twice = distribution.clone();
+        twice.merge(&distribution);
+        assert_eq!(
+            (twice.below(u64::MAX), twice.report().map(|report| report.p50)),
+            ((200, 200), Some(report.p50))
+        );
         distribution.add(1_000_000, 10_000);
         assert_eq!(distribution.report().map(|report| report.p50), Some(1_000_000));
     }

@@ -5,14 +5,23 @@ use std::collections::VecDeque;
 use anabranch_mptcp_wire::expand;
 
 use crate::distribution::Distribution;
+use crate::round_trips::RoundTrips;
 use crate::runs::{Piece, Runs};
 
 /// Sequence numbers are counted from here, so that none is below zero.
 const EPOCH: u64 = 1 << 32;
 /// Mappings that are remembered: a sender repeats the one of the segment, rarely an old one.
 const MAPPINGS_MAX: usize = 64;
-/// Segments whose acknowledgement is waited for at most; those beyond it give no round-trip time.
-const TIMED_MAX: usize = 4096;
+
+/// A piece of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PayloadPiece {
+    /// Its first number on the subflow, and the number after its last.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Whether the subflow sends it for the first time.
+    pub(crate) is_new: bool,
+}
 
 /// Where bytes of the subflow belong in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +80,14 @@ pub(crate) struct Half {
     /// The receiver's acknowledgements, and how far they have come.
     pub(crate) acked: Option<u64>,
     pub(crate) ack_bytes: Distribution,
-    /// Round-trip times as the tap saw them: from a segment to its acknowledgement, µs.
-    pub(crate) rtt_us: Distribution,
+    /// From a segment to its acknowledgement.
+    pub(crate) round_trips: RoundTrips,
     /// Slots of time in which it carried new data, and in which only siblings did.
     pub(crate) slots: (u32, u32),
     seen: Option<Runs>,
-    timed: VecDeque<(u64, u64)>,
     mappings: VecDeque<Mapping>,
+    /// The pieces of the last payload: kept, so that none is allocated for each segment.
+    pub(crate) pieces: Vec<PayloadPiece>,
 }
 
 impl Half {
@@ -145,30 +155,26 @@ impl Half {
         }
     }
 
-    /// Payload at `start..end`: tells `each` which pieces are new on this subflow, and counts the others.
-    /// Returns whether any is new.
-    pub(crate) fn payload(&mut self, now: u64, start: u64, end: u64, mut each: impl FnMut(u64, u64)) -> bool {
+    /// Takes payload at `start..end` apart into `pieces`. Returns whether any is new on this subflow.
+    pub(crate) fn payload(&mut self, now: u64, start: u64, end: u64) -> bool {
         let seen = self.seen.get_or_insert_with(|| Runs::new(start));
-        let (mut old, mut is_new) = (0, false);
+        let pieces = &mut self.pieces;
+        pieces.clear();
         let is_higher = end > seen.high();
-        seen.insert(start, end, 0, |from, to, piece| match piece {
-            Piece::New => {
-                is_new = true;
-                each(from, to);
-            }
-            Piece::Seen(_) | Piece::Forgotten => old += to - from,
+        seen.insert(start, end, 0, |start, end, piece| {
+            pieces.push(PayloadPiece { start, end, is_new: piece == Piece::New });
         });
+        let old_bytes: u64 =
+            pieces.iter().filter(|piece| !piece.is_new).map(|piece| piece.end - piece.start).sum();
+        let is_new = pieces.iter().any(|piece| piece.is_new);
         self.counts.payload_bytes += end - start;
         self.times.first_data.get_or_insert(now);
-        if old > 0 {
-            self.counts.retransmitted.0 += old;
+        if old_bytes > 0 {
+            self.counts.retransmitted.0 += old_bytes;
             self.counts.retransmitted.1 += 1;
-            // Karn's rule: what was sent twice gives no round-trip time, nor does what waits behind it.
-            while self.timed.back().is_some_and(|(end, _)| *end > start) {
-                self.timed.pop_back();
-            }
-        } else if is_higher && self.timed.len() < TIMED_MAX {
-            self.timed.push_back((end, now));
+            self.round_trips.sent_again(start);
+        } else if is_higher {
+            self.round_trips.sent(now, end);
         }
         if is_new {
             self.times.new_data = Some(now);
@@ -190,17 +196,7 @@ impl Half {
         }
         self.acked = Some(ack);
         self.ack_bytes.add(ack - before, ack - before);
-        let mut sample = None;
-        while let Some((end, sent)) = self.timed.front().copied()
-            && end <= ack
-        {
-            self.timed.pop_front();
-            sample = Some((end, sent));
-        }
-        // Of a delayed acknowledgement the youngest segment counts: it is the one that caused it.
-        if let Some((_, sent)) = sample {
-            self.rtt_us.add(now.saturating_sub(sent) / 1000, 1);
-        }
+        self.round_trips.acknowledged(now, ack);
     }
 
     /// Whether it has ended by itself.

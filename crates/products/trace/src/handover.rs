@@ -156,7 +156,7 @@ impl Handovers {
             }
             let is_overdue = |side: Side| {
                 let half = &subflow.halves[side.index()];
-                let rtt_ns = half.rtt_us.max().max(subflow.handshake_rtt_us().unwrap_or(0)) * 1000;
+                let rtt_ns = half.round_trips.us.max().max(subflow.handshake_rtt_us().unwrap_or(0)) * 1000;
                 let patience = (2 * rtt_ns).clamp(STALL_NS, SILENCE_MAX_NS);
                 let was_used = half.counts.unique_bytes > 0
                     && half.times.new_data.is_some_and(|last| alive.saturating_sub(last) <= IN_USE_NS);

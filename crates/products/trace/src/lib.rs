@@ -31,29 +31,42 @@
 //! **Map.**
 //! * [`capture`]: files and pipes to frames; [`mod@segment`]: frames to TCP segments.
 //! * [`table`]: segments to connections; `connection`, `subflow`, `half`, `stream`: what is known of each.
-//! * `runs`: which numbers were seen and who sent them first; `distribution`: quantiles in constant memory.
+//! * `runs`: which numbers were seen and who sent them first; `round_trips`: from there to the
+//!   acknowledgement; `distribution`: quantiles in constant memory.
 //! * [`handover`], [`journal`], [`audit`]: what is found besides.
-//! * [`report`]: what is told of a connection; [`summary`]: the same for people; [`csv`]: for tables.
+//! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`html`]: as a
+//!   page with sequence plots ([`plot`]); [`csv`]: for tables.
+//! * [`anonymise`]: a copy of a capture that others may have.
+//! * [`both_ends`]: two captures of the same transfers; [`study`]: many captures, beside the numbers of a
+//!   paper and as its scripts count (`pam16`).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod anonymise;
 pub mod audit;
+pub mod both_ends;
 pub mod capture;
 mod connection;
 pub mod csv;
 mod distribution;
 mod half;
 pub mod handover;
+pub mod html;
 pub mod journal;
+mod pam16;
+pub mod plot;
 pub mod report;
+mod round_trips;
 mod runs;
 pub mod segment;
 mod stream;
+pub mod study;
 mod subflow;
 pub mod summary;
 pub mod table;
+mod words;
 
-pub use capture::{CaptureError, Frame, read_capture};
+pub use capture::{Capture, CaptureError, Frame, read_capture};
 pub use connection::{Fallback, Protocol};
 pub use distribution::Quantiles;
 pub use report::ConnectionReport;

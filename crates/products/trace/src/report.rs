@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use crate::audit::Checksums;
 use crate::connection::{Connection, Fallback, Protocol};
-use crate::distribution::Quantiles;
+use crate::distribution::{Distribution, Quantiles};
 use crate::half::Half;
 use crate::handover::Handover;
 use crate::journal::Event;
+use crate::pam16::Pam16Counts;
+use crate::plot::Plot;
 use crate::stream::{SLOT_NS, Stream};
 use crate::subflow::{Side, Subflow};
 
@@ -110,7 +112,7 @@ pub struct Directions<T> {
 }
 
 impl<T> Directions<T> {
-    fn of(of: impl Fn(Side) -> T) -> Self {
+    pub(crate) fn of(of: impl Fn(Side) -> T) -> Self {
         Self { up: of(Side::Client), down: of(Side::Server) }
     }
 
@@ -151,6 +153,39 @@ pub struct StreamReport {
     pub stalls: Stalls,
     /// How the tap waited for bytes while later ones were there.
     pub reordering: Reordering,
+    /// What it looks like over time, if plots were asked for; not in JSON.
+    #[serde(skip)]
+    pub plot: Option<Plot>,
+    /// What a study needs of it.
+    #[serde(skip)]
+    pub(crate) facts: Facts,
+}
+
+/// What a study needs of one direction of a connection: whole distributions, and the counts of its scripts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Bytes that acknowledgements of subflows added.
+    pub(crate) tcp_acks: Distribution,
+    /// Bytes that data acknowledgements added.
+    pub(crate) data_acks: Distribution,
+    pub(crate) block_packets: Distribution,
+    pub(crate) pam16: Pam16Counts,
+}
+
+impl Facts {
+    fn of(connection: &Connection, side: Side) -> Self {
+        let Some(pam16) = &connection.pam16 else { return Self::default() };
+        let (stream, mut tcp_acks) = (&connection.streams[side.index()], Distribution::default());
+        for subflow in &connection.subflows {
+            tcp_acks.merge(&subflow.halves[side.index()].ack_bytes);
+        }
+        Self {
+            tcp_acks,
+            data_acks: stream.ack_bytes.clone(),
+            block_packets: stream.blocks.packets.clone(),
+            pam16: pam16[side.index()].counts(),
+        }
+    }
 }
 
 /// How a stream stood still: no data was acknowledged for 200 ms or more although some was on its way.
@@ -244,6 +279,10 @@ pub struct HalfReport {
     pub idle_s: f64,
     /// When it carried new data last, seconds since the connection began.
     pub last_data_s: Option<f64>,
+    /// When its sender acknowledged last, on no SYN and no RST.
+    pub last_ack_s: Option<f64>,
+    /// When its sender closed it.
+    pub fin_s: Option<f64>,
 }
 
 impl ConnectionReport {
@@ -346,7 +385,7 @@ fn stream(connection: &Connection, side: Side, tap: Tap) -> StreamReport {
         blocks: stream.blocks.count,
         block_packets: stream.blocks.packets.report(),
         ack_bytes: stream.ack_bytes.report(),
-        rtt_us: stream.rtt_us.report().filter(|_| is_whole(tap, side)),
+        rtt_us: stream.round_trips.us.report().filter(|_| is_whole(tap, side)),
         stalls: Stalls {
             count,
             total_ms: milliseconds(total_ns),
@@ -358,6 +397,8 @@ fn stream(connection: &Connection, side: Side, tap: Tap) -> StreamReport {
             longest_ms: milliseconds(stream.holes.longest_ns),
             queue_bytes_max: stream.holes.queue_bytes_max,
         },
+        plot: None,
+        facts: Facts::of(connection, side),
     }
 }
 
@@ -384,6 +425,7 @@ fn subflow(connection: &Connection, subflow: &Subflow, tap: Tap) -> SubflowRepor
         unused: unused(connection, subflow),
         halves: Directions::of(|side| {
             let half = &subflow.halves[side.index()];
+            let seconds = |ns: u64| since(ns) as f64 / 1e9;
             let slots_s = |slots: u32| f64::from(slots) * SLOT_NS as f64 / 1e9;
             HalfReport {
                 packets: half.counts.packets,
@@ -393,11 +435,13 @@ fn subflow(connection: &Connection, subflow: &Subflow, tap: Tap) -> SubflowRepor
                 reinjected: half.counts.reinjected,
                 resent: half.counts.resent,
                 unmapped_bytes: half.counts.unmapped_bytes,
-                rtt_us: half.rtt_us.report().filter(|_| is_whole(tap, side)),
+                rtt_us: half.round_trips.us.report().filter(|_| is_whole(tap, side)),
                 ack_bytes: half.ack_bytes.report(),
                 busy_s: slots_s(half.slots.0),
                 idle_s: slots_s(half.slots.1),
-                last_data_s: half.times.new_data.map(|ns| since(ns) as f64 / 1e9),
+                last_data_s: half.times.new_data.map(seconds),
+                last_ack_s: half.times.ack.map(seconds),
+                fin_s: half.times.fin.map(seconds),
             }
         }),
     }

@@ -53,6 +53,19 @@ impl Runs {
         self.forgotten
     }
 
+    /// The first `count_max` ranges between runs that are not forgotten.
+    pub(crate) fn gaps(&self, count_max: usize) -> Vec<(u64, u64)> {
+        let last = self.last.map(|(start, end, _)| (start, end));
+        let runs = self.runs.iter().map(|(start, (end, _))| (*start, *end)).chain(last);
+        let mut at = self.floor;
+        let gaps = runs.filter_map(|(start, end)| {
+            let before = at;
+            at = at.max(end);
+            (start > before).then_some((before, start))
+        });
+        gaps.take(count_max).collect()
+    }
+
     /// Adds `start..end` by `owner`, and tells `each` of its pieces in order.
     pub(crate) fn insert(&mut self, start: u64, end: u64, owner: u16, mut each: impl FnMut(u64, u64, Piece)) {
         if start >= end {
@@ -171,6 +184,7 @@ mod tests {
         let mut runs = Runs::new(0);
         assert_eq!(add(&mut runs, 0, 10, 0), [(0, 10, Piece::New)]);
         assert_eq!(add(&mut runs, 20, 30, 1), [(20, 30, Piece::New)]);
+        assert_eq!(runs.gaps(5), [(10, 20)]);
         assert_eq!((runs.front(), runs.high()), (10, 30));
         let pieces =
             [(5, 10, Piece::Seen(0)), (10, 20, Piece::New), (20, 30, Piece::Seen(1)), (30, 35, Piece::New)];

@@ -58,6 +58,8 @@ pub struct Segment<'a> {
     pub flags: u8,
     /// The receive window, as sent: not scaled.
     pub window: u16,
+    /// The TCP header with all its options on the wire, bytes.
+    pub header_bytes: u8,
     /// The options that were captured.
     pub options: &'a [u8],
     /// Bytes of payload on the wire: by the headers, so that a snap length changes nothing.
@@ -227,6 +229,7 @@ fn tcp(from: IpAddr, to: IpAddr, bytes: &[u8], segment_bytes: usize) -> Result<S
         ack: number(8)?,
         flags: header[13],
         window: port(14)?,
+        header_bytes: header_bytes as u8,
         options: captured.get(20..options_end).unwrap_or_default(),
         payload_bytes: payload_bytes as u32,
         payload: captured.get(header_bytes..).unwrap_or_default(),

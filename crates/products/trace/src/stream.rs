@@ -1,8 +1,8 @@
 //! One direction of a connection's data: who sent which byte first, and how far the receiver has come.
 
-use std::collections::VecDeque;
-
 use crate::distribution::Distribution;
+use crate::plot::Kind;
+use crate::round_trips::RoundTrips;
 use crate::runs::{Piece, Runs};
 
 /// Time without an advance of the acknowledged data that is a stall, ns: Linux's least timeout.
@@ -13,7 +13,6 @@ const STALLS_MAX: usize = 256;
 pub const SLOT_NS: u64 = 100_000_000;
 /// Subflows whose slots are told apart.
 const SLOT_SUBFLOWS: u16 = 64;
-const TIMED_MAX: usize = 4096;
 
 /// A time in which the receiver's stream stood still although data was on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +44,11 @@ impl Blocks {
         }
     }
 
+    /// Packets of the block that goes on.
+    pub(crate) fn current_packets(&self) -> Option<u64> {
+        self.current.map(|(_, packets)| packets)
+    }
+
     pub(crate) fn end(&mut self) {
         if let Some((_, packets)) = self.current.take() {
             self.packets.add(packets, packets);
@@ -62,6 +66,13 @@ pub(crate) struct Split {
     pub(crate) resent_bytes: u64,
 }
 
+impl Split {
+    /// All of it.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.unique_bytes + self.reinjected_bytes + self.resent_bytes
+    }
+}
+
 /// How long the tap waited for bytes while later ones were there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holes {
@@ -69,6 +80,16 @@ pub(crate) struct Holes {
     pub(crate) total_ns: u64,
     pub(crate) longest_ns: u64,
     pub(crate) queue_bytes_max: u64,
+}
+
+impl Holes {
+    fn close(&mut self, now: u64) {
+        if let Some(since) = self.since.take() {
+            let duration = now.saturating_sub(since);
+            self.total_ns += duration;
+            self.longest_ns = self.longest_ns.max(duration);
+        }
+    }
 }
 
 /// One direction of the data.
@@ -80,8 +101,8 @@ pub(crate) struct Stream {
     /// Data that is acknowledged, bytes from the first.
     pub(crate) acked: u64,
     pub(crate) ack_bytes: Distribution,
-    /// From data to the acknowledgement of it, µs.
-    pub(crate) rtt_us: Distribution,
+    /// From data to the acknowledgement of it.
+    pub(crate) round_trips: RoundTrips,
     pub(crate) blocks: Blocks,
     pub(crate) holes: Holes,
     pub(crate) stalls: Vec<Stall>,
@@ -89,7 +110,6 @@ pub(crate) struct Stream {
     pub(crate) stalled: (u64, u64, u64),
     pub(crate) last_new_ns: Option<u64>,
     seen: Runs,
-    timed: VecDeque<(u64, u64)>,
     /// Since when data has been on its way, or the last advance if that is later.
     waiting_since: Option<u64>,
     slot: (u64, u64),
@@ -112,36 +132,43 @@ impl Stream {
         self.seen.high()
     }
 
-    /// Adds data of `subflow` and says what it was.
-    pub(crate) fn add(&mut self, now: u64, data_seq: u64, bytes: u64, subflow: u16) -> Split {
+    /// Adds data of `subflow`, says of each of its pieces in `split` what it was, and gives it to `marks`.
+    pub(crate) fn add(
+        &mut self,
+        now: u64,
+        (data_seq, bytes): (u64, u64),
+        subflow: u16,
+        split: &mut Split,
+        mut mark: impl FnMut((u64, u64), Kind),
+    ) {
         self.first.get_or_insert(data_seq);
-        let Some(start) = self.offset(data_seq) else { return Split::default() };
+        let Some(start) = self.offset(data_seq) else { return };
         let end = start.saturating_add(bytes).min(1 << 63);
-        let mut split = Split::default();
+        let unique_before = split.unique_bytes;
         let before = self.seen.high();
-        self.seen.insert(start, end, subflow, |from, to, piece| match piece {
-            Piece::New => split.unique_bytes += to - from,
-            Piece::Seen(owner) if owner == subflow => split.resent_bytes += to - from,
-            Piece::Seen(_) => split.reinjected_bytes += to - from,
-            Piece::Forgotten => split.resent_bytes += to - from,
+        self.seen.insert(start, end, subflow, |from, to, piece| {
+            let (sum, kind) = match piece {
+                Piece::New => (&mut split.unique_bytes, Kind::New),
+                Piece::Seen(owner) if owner != subflow => (&mut split.reinjected_bytes, Kind::Reinjected),
+                Piece::Seen(_) | Piece::Forgotten => (&mut split.resent_bytes, Kind::Resent),
+            };
+            *sum += to - from;
+            mark((from, to), kind);
         });
-        self.unique_bytes += split.unique_bytes;
-        if split.unique_bytes == 0 {
-            // What is sent twice gives no round-trip time, nor does what waits behind it.
-            while self.timed.back().is_some_and(|(end, _)| *end > start) {
-                self.timed.pop_back();
-            }
-            return split;
+        let unique_bytes = split.unique_bytes - unique_before;
+        self.unique_bytes += unique_bytes;
+        if unique_bytes == 0 {
+            self.round_trips.sent_again(start);
+            return;
         }
         self.last_new_ns = Some(now);
-        if end > before && self.timed.len() < TIMED_MAX {
-            self.timed.push_back((end, now));
+        if end > before {
+            self.round_trips.sent(now, end);
         }
         if self.seen.high() > self.acked && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
         self.hole(now);
-        split
     }
 
     fn hole(&mut self, now: u64) {
@@ -149,12 +176,7 @@ impl Stream {
         let holes = &mut self.holes;
         match holes.since {
             None if is_open => holes.since = Some(now),
-            Some(since) if !is_open => {
-                let duration = now.saturating_sub(since);
-                holes.total_ns += duration;
-                holes.longest_ns = holes.longest_ns.max(duration);
-                holes.since = None;
-            }
+            Some(_) if !is_open => holes.close(now),
             _ => {}
         }
         if is_open {
@@ -163,29 +185,21 @@ impl Stream {
         }
     }
 
-    /// The receiver has all data below the data sequence number `ack`.
-    pub(crate) fn acknowledge(&mut self, now: u64, ack: u64) {
-        let Some(ack) = self.offset(ack) else { return };
+    /// The receiver has all data below the data sequence number `ack`. Returns what of it is new, if any is.
+    pub(crate) fn acknowledge(&mut self, now: u64, ack: u64) -> Option<(u64, u64)> {
+        let ack = self.offset(ack)?;
         if ack <= self.acked || ack > self.seen.high() + (1 << 32) {
-            return;
+            return None;
         }
-        let advance = ack - self.acked;
-        self.acked = ack;
+        let before = std::mem::replace(&mut self.acked, ack);
+        let advance = ack - before;
         self.ack_bytes.add(advance, advance);
         if let Some(since) = self.waiting_since {
             self.stood_still(since, now);
             self.waiting_since = (ack < self.seen.high()).then_some(now);
         }
-        let mut sent = None;
-        while let Some((end, time)) = self.timed.front().copied()
-            && end <= ack
-        {
-            self.timed.pop_front();
-            sent = Some(time);
-        }
-        if let Some(sent) = sent {
-            self.rtt_us.add(now.saturating_sub(sent) / 1000, 1);
-        }
+        self.round_trips.acknowledged(now, ack);
+        Some((before, ack))
     }
 
     fn stood_still(&mut self, begin_ns: u64, now: u64) {
@@ -217,11 +231,7 @@ impl Stream {
         if is_open && let Some(since) = self.waiting_since.take() {
             self.stood_still(since, now);
         }
-        if let Some(since) = self.holes.since.take() {
-            let duration = now.saturating_sub(since);
-            self.holes.total_ns += duration;
-            self.holes.longest_ns = self.holes.longest_ns.max(duration);
-        }
+        self.holes.close(now);
         self.blocks.end();
     }
 
@@ -246,6 +256,11 @@ impl Stream {
     /// Bytes that were never seen although later ones were: lost before the tap, or not captured.
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.seen.high().saturating_sub(self.unique_bytes)
+    }
+
+    /// The first `count_max` ranges of such bytes.
+    pub(crate) fn gaps(&self, count_max: usize) -> Vec<(u64, u64)> {
+        self.seen.gaps(count_max)
     }
 
     /// Runs that were forgotten: beyond them a reinjection may count as a re-send.

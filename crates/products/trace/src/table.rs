@@ -3,9 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
+use anabranch_mptcp_wire::Key;
+
 use crate::capture::Frame;
-use crate::connection::Connection;
 use crate::connection::options::join_token;
+use crate::connection::{Connection, Wanted};
+use crate::plot::Plots;
 use crate::report::ConnectionReport;
 use crate::segment::{Segment, Skip, flag, segment};
 use crate::subflow::Side;
@@ -14,6 +17,9 @@ use crate::subflow::Side;
 const LINGER_NS: u64 = 10_000_000_000;
 /// Connections at one time; beyond it the half that was idle the longest is reported and forgotten.
 const CONNECTIONS_MAX: usize = 1 << 16;
+
+/// Ranges of missing bytes that a plot shows at most.
+const GAPS_MAX: usize = 64;
 
 /// Both ends of a flow, the lesser first.
 type Pair = (SocketAddr, SocketAddr);
@@ -68,6 +74,8 @@ pub struct Analysis<S> {
     connections: HashMap<u64, Box<Connection>>,
     closed: VecDeque<(u64, u64)>,
     last: Option<(Pair, Place)>,
+    plots: Option<Plots>,
+    is_studied: bool,
     totals: Totals,
     sink: S,
 }
@@ -81,9 +89,25 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
             connections: HashMap::new(),
             closed: VecDeque::new(),
             last: None,
+            plots: None,
+            is_studied: false,
             totals: Totals::default(),
             sink,
         }
+    }
+
+    /// Reports have plots, too: [`StreamReport::plot`](crate::report::StreamReport::plot).
+    #[must_use]
+    pub fn with_plots(mut self) -> Self {
+        self.plots = Some(Plots::default());
+        self
+    }
+
+    /// Reports have what [`Study`](crate::study::Study) counts, too.
+    #[must_use]
+    pub const fn with_study(mut self) -> Self {
+        self.is_studied = true;
+        self
     }
 
     /// Takes the next frame.
@@ -109,6 +133,16 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
                 self.totals.unknown_link_type.get_or_insert(kind);
             }
         }
+    }
+
+    /// The keys of the ends of a flow, the sender's first, if the handshake of its connection was seen.
+    #[must_use]
+    pub fn keys(&self, sender: SocketAddr, receiver: SocketAddr) -> Option<(Key, Key)> {
+        let pair = if sender <= receiver { (sender, receiver) } else { (receiver, sender) };
+        let place = self.flows.get(&pair)?;
+        let side = if sender == pair.0 { place.lesser } else { place.lesser.peer() };
+        let keys = self.connections.get(&place.connection)?.agreement.keys;
+        keys[side.index()].zip(keys[side.peer().index()])
     }
 
     /// The capture has ended: reports all connections that are left, and returns what was read.
@@ -145,6 +179,9 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
             };
             let side = Side::BOTH.into_iter().find(owns).unwrap_or(Side::Server);
             self.tokens.insert(token, (place.connection, side));
+        }
+        if let Some(plots) = &mut self.plots {
+            plots.add(place.connection, connection.marks.take());
         }
         if !was_closed && connection.is_closed() {
             self.closed.push_back((now.saturating_add(LINGER_NS), place.connection));
@@ -216,7 +253,8 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         } else {
             ([segment.to, segment.from], Side::Server)
         };
-        self.connections.insert(id, Box::new(Connection::new(id, now, ends)));
+        let wanted = Wanted { plots: self.plots.is_some(), study: self.is_studied };
+        self.connections.insert(id, Box::new(Connection::new(id, now, ends, wanted)));
         let place = Place { connection: id, subflow: 0, lesser: lesser(sender) };
         self.flows.insert(pair, place);
         Some(place)
@@ -243,7 +281,17 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         }
         self.last = None;
         connection.finish();
-        (self.sink)(ConnectionReport::of(&connection));
+        let mut report = ConnectionReport::of(&connection);
+        if let Some(mut plots) = self.plots.as_mut().and_then(|plots| plots.take(id)) {
+            for (plot, stream) in plots.iter_mut().zip(&connection.streams) {
+                for gap in stream.gaps(GAPS_MAX) {
+                    plot.missing(gap);
+                }
+            }
+            let [up, down] = plots;
+            (report.streams.up.plot, report.streams.down.plot) = (Some(up), Some(down));
+        }
+        (self.sink)(report);
     }
 
     fn evict(&mut self) {

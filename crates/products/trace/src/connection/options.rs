@@ -126,9 +126,9 @@ impl Connection {
         // The handshake is not in the capture: which version it is cannot be told from a DSS.
         self.agreement.version.get_or_insert(1);
         if let Some(ack) = dss.data_ack {
-            let stream = &mut self.streams[sender.peer().index()];
+            let stream = &self.streams[sender.peer().index()];
             let near = stream.first.unwrap_or(0).wrapping_add(stream.acked);
-            stream.acknowledge(now, ack.near(near));
+            self.data_acked(now, sender.peer(), ack.near(near));
         }
         if dss.data_fin {
             self.event(now, number, sender, What::DataFin);
@@ -163,6 +163,9 @@ impl Connection {
             0 => INFINITE,
             bytes => u64::from(bytes) - u64::from(data_fin),
         };
+        if let Some(pam16) = self.pam16.as_mut().filter(|_| segment.payload_bytes > 0) {
+            pam16[sender.index()].mapping(number, data_seq, u64::from(mapping.data_bytes));
+        }
         let here = half.number(segment.seq);
         let seq = match half.isn {
             Some(isn) => {

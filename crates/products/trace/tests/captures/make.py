@@ -3,8 +3,8 @@
 
     sudo python3 crates/products/trace/tests/captures/make.py --to DIR [NAME...]
 
-Two links (10.77.1.0/24, 10.77.2.0/24) between the namespaces `traceC` and `traceS`, with rates, queues and delays that the
-namespace `traceM` between them makes; a transfer of Python's own sockets (protocol 262, IPPROTO_MPTCP); an AF_PACKET socket on both links of each end writes a pcap of the first
+Two links (10.77.1.0/24, 10.77.2.0/24) between two namespaces, with rates, queues and delays that a third one between them
+makes (their names have this process's number: several of these run beside each other); a transfer of Python's own sockets (protocol 262, IPPROTO_MPTCP); an AF_PACKET socket on both links of each end writes a pcap of the first
 SNAP bytes of each frame. Segmentation offloads are switched off, so that frames are what the wire would have.
 Standard library only.
 """
@@ -26,7 +26,7 @@ ETH_P_ALL = 3
 CLONE_NEWNET = 0x40000000
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 SNAP = 96
-NAMES = ("traceC", "traceS", "traceM")
+NAMES = C, S, M = [f"trace{os.getpid()}{end}" for end in "CSM"]
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -110,7 +110,7 @@ class Line:
 
     def __init__(self, device_in, device_out, rate_bits, delay, queue=0.15):
         self.rate_bits, self.delay, self.queue, self.stopped = rate_bits, delay, queue, False
-        self.thread = inside("traceM", lambda: self.work(device_in, device_out))
+        self.thread = inside(M, lambda: self.work(device_in, device_out))
 
     def work(self, device_in, device_out):
         source, sink = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) for _ in range(2))
@@ -142,16 +142,16 @@ class Bed:
             run(f"ip -n {name} link set lo up")
         self.lines = []
         for number, (rate, delay) in enumerate(zip(rates, delays), 1):
-            for side, host in (("C", 1), ("S", 2)):
-                device, middle = f"{side.lower()}{number}", f"m{side.lower()}{number}"
-                run(f"ip -n trace{side} link add {device} type veth peer name {middle} netns traceM")
-                run(f"ip -n trace{side} addr add 10.77.{number}.{host}/24 dev {device}")
-                for name, end in ((f"trace{side}", device), ("traceM", middle)):
+            for side, letter, host in ((C, "c", 1), (S, "s", 2)):
+                device, middle = f"{letter}{number}", f"m{letter}{number}"
+                run(f"ip -n {side} link add {device} type veth peer name {middle} netns {M}")
+                run(f"ip -n {side} addr add 10.77.{number}.{host}/24 dev {device}")
+                for name, end in ((side, device), (M, middle)):
                     run(f"ip -n {name} link set {end} up")
                     plain_frames(name, end)
             for device_in, device_out in ((f"mc{number}", f"ms{number}"), (f"ms{number}", f"mc{number}")):
                 self.lines.append(Line(device_in, device_out, rate * 1e6, delay))
-        for name in ("traceC", "traceS"):
+        for name in (C, S):
             run(f"ip netns exec {name} sysctl -qw net.mptcp.enabled=1 net.ipv6.conf.all.disable_ipv6=1")
             run(f"ip -n {name} mptcp limits set subflows 4 add_addr_accepted 4")
         time.sleep(0.3)
@@ -213,9 +213,9 @@ def transfer(down, seconds, total, protocol, server_protocol):
             sock.recv(1)
         sock.close()
 
-    threads = [inside("traceS", server)]
+    threads = [inside(S, server)]
     listening.wait()
-    threads.append(inside("traceC", client))
+    threads.append(inside(C, client))
     for thread in threads:
         thread.join(60)
     return result
@@ -226,13 +226,13 @@ def scene(name, to, rates, down=False, seconds=4, total=1 << 40, endpoints=(), d
     bed = Bed(rates)
     try:
         for line in sysctls:
-            for space in ("traceC", "traceS"):
+            for space in (C, S):
                 run(f"ip netns exec {space} sysctl -qw {line}")
         for line in endpoints:
             run(line)
         devices = range(1, len(rates) + 1)
-        taps = [Tap("traceC", [f"c{n}" for n in devices], f"{to}/{name}_client.pcap", snap),
-                Tap("traceS", [f"s{n}" for n in devices], f"{to}/{name}_server.pcap", snap)]
+        taps = [Tap(C, [f"c{n}" for n in devices], f"{to}/{name}_client.pcap", snap),
+                Tap(S, [f"s{n}" for n in devices], f"{to}/{name}_server.pcap", snap)]
 
         def events():
             for after, line in during:
@@ -245,14 +245,14 @@ def scene(name, to, rates, down=False, seconds=4, total=1 << 40, endpoints=(), d
         time.sleep(0.5)
         for tap in taps:
             tap.stop()
-        print(run("ip netns exec traceC nstat -az MPTcpExtMPTCPRetrans MPTcpExtDuplicateData").stdout)
-        print(run("ip netns exec traceS nstat -az MPTcpExtMPTCPRetrans MPTcpExtDuplicateData").stdout)
+        print(run(f"ip netns exec {C} nstat -az MPTcpExtMPTCPRetrans MPTcpExtDuplicateData").stdout)
+        print(run(f"ip netns exec {S} nstat -az MPTcpExtMPTCPRetrans MPTcpExtDuplicateData").stdout)
     finally:
         bed.close()
 
 
-SECOND = "ip -n traceC mptcp endpoint add 10.77.2.1 dev c2 subflow"
-DEAD = [(2, "ip -n traceC link set c1 down")]
+SECOND = f"ip -n {C} mptcp endpoint add 10.77.2.1 dev c2 subflow"
+DEAD = [(2, f"ip -n {C} link set c1 down")]
 SLOW = dict(rates=(1.6, 0.8), seconds=4)
 SCENES = {
     "small": dict(rates=(20, 10), total=300_000, endpoints=[SECOND]),
@@ -260,11 +260,11 @@ SCENES = {
     "handover_down": dict(**SLOW, down=True, endpoints=[SECOND], during=DEAD),
     "backup_down": dict(**SLOW, down=True, endpoints=[SECOND + " backup"], during=DEAD),
     "signals": dict(**SLOW, down=True, endpoints=[
-        "ip -n traceC mptcp endpoint add 10.77.2.1 dev c2 id 9 subflow fullmesh",
-        "ip -n traceS mptcp endpoint add 10.77.2.2 dev s2 id 5 signal"], during=[
-        (1, "ip -n traceC mptcp endpoint change id 9 backup fullmesh"),
-        (0.8, "ip -n traceC mptcp endpoint change id 9 nobackup fullmesh"),
-        (0.8, "ip -n traceC mptcp endpoint delete id 9")]),
+        f"ip -n {C} mptcp endpoint add 10.77.2.1 dev c2 id 9 subflow fullmesh",
+        f"ip -n {S} mptcp endpoint add 10.77.2.2 dev s2 id 5 signal"], during=[
+        (1, f"ip -n {C} mptcp endpoint change id 9 backup fullmesh"),
+        (0.8, f"ip -n {C} mptcp endpoint change id 9 nobackup fullmesh"),
+        (0.8, f"ip -n {C} mptcp endpoint delete id 9")]),
     "checksum": dict(rates=(20, 10), total=60_000, endpoints=[SECOND], snap=2000,
                      sysctls=["net.mptcp.checksum_enabled=1"]),
     "fallback": dict(rates=(20,), total=40_000, server_protocol=0),

@@ -1,7 +1,10 @@
 //! Captures that are none, or end too early: an error that says where, and what came before is reported.
 
+use std::io::Read;
+use std::ops::ControlFlow;
+
 use anabranch_mptcp_wire::Version;
-use anabranch_trace::CaptureError;
+use anabranch_trace::{CaptureError, read_capture};
 
 use crate::wire::{Script, analyse, pcap};
 
@@ -57,4 +60,36 @@ fn zeros_and_impossible_lengths_say_where() {
     bytes.extend(vec![1; 20 << 20]);
     let error = analyse(&bytes).2.expect_err("a record of 2 GiB");
     assert!(error.to_string().starts_with(&format!("damaged at byte {at} (frame 6)")), "{error}");
+}
+
+/// Gives a few bytes at a time.
+struct Drips<'a>(&'a [u8], usize);
+
+impl Read for Drips<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = buffer.len().min(self.1);
+        self.0.read(&mut buffer[..count])
+    }
+}
+
+/// A pipe and a file are judged alike: by what a record claims, not by how much of it has come.
+#[test]
+fn how_an_input_is_cut_into_reads_changes_nothing() {
+    let pcapng = [&[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..]];
+    let pcapng = [&pcapng.concat()[..], &[0xff; 8], &[28, 0, 0, 0]].concat();
+    for claimed in [60, 1 << 18, 1 << 20, (1 << 24) - 64, (1 << 24) + 4, 1 << 25, 0xffff_fff0_u32] {
+        let record = [&[1, 0, 0, 0, 2, 0, 0, 0][..], &claimed.to_le_bytes(), &claimed.to_le_bytes()].concat();
+        let block = [&[6, 0, 0, 0][..], &claimed.to_le_bytes()].concat();
+        for short in [vec![7; 4], vec![7; 50], vec![7; 300_000]] {
+            let pcap = [sound(), record.clone(), short.clone()].concat();
+            for input in [pcap, [&pcapng[..], &block, &short].concat()] {
+                let whole = format!("{:?}", analyse(&input).2);
+                for step in [1, 7, 5000] {
+                    let read = read_capture(Drips(&input, step), |_| ControlFlow::Continue(()));
+                    assert_eq!(format!("{read:?}"), whole, "{claimed} claimed, {} there", short.len());
+                }
+                assert!(claimed <= 1 << 24 || whole.contains("longer than any"), "{claimed}: {whole}");
+            }
+        }
+    }
 }

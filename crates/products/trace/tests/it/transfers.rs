@@ -1,10 +1,10 @@
 //! What the definitions say of segments made here.
 
-use anabranch_mptcp_wire::{Key, MptcpOption, RemoveAddr, Version};
+use anabranch_mptcp_wire::{DataNumber, Dss, DssMapping, Key, MptcpOption, RemoveAddr, Version};
 use anabranch_trace::handover::Cause;
 use anabranch_trace::report::{End, Tap, Unused};
 use anabranch_trace::segment::flag;
-use anabranch_trace::{Protocol, Side};
+use anabranch_trace::{Fallback, Protocol, Side};
 
 use crate::wire::{MS, Script};
 
@@ -182,4 +182,24 @@ fn a_closed_connection_is_reported_with_how_it_ended() {
     script.data_ack(0, 100);
     script.send(0, 0, flag::RST, &[MptcpOption::FastClose { key: Key(1) }], 0, true);
     assert_eq!(script.report().end, End::FastClose);
+}
+
+/// A mapping that contradicts the handshake, and then data without one: its bytes have two places, but are
+/// counted once. Found by the fuzz target.
+#[test]
+fn a_fallback_counts_each_byte_once() {
+    let mut script = Script::new(Version::V1);
+    let mapping = DssMapping {
+        data_seq: DataNumber::Full(script.data_seq(0, 5000)),
+        subflow_seq: 1,
+        data_bytes: 150,
+        checksum: None,
+    };
+    script.send(0, 0, 0, &[MptcpOption::Dss(Dss { mapping: Some(mapping), ..Dss::default() })], 100, true);
+    script.send(0, 0, 0, &[], 100, true);
+    let report = script.report();
+    let half = &report.subflows[0].halves.up;
+    assert_eq!(report.fallback, Some(Fallback::NoMapping));
+    assert_eq!((half.payload_bytes, half.unique_bytes, half.unmapped_bytes), (200, 200, 0));
+    assert_eq!(report.streams.up.unique_bytes, 200);
 }

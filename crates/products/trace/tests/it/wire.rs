@@ -179,6 +179,11 @@ impl Script {
         self.keys[side].initial_data_seq(self.version).wrapping_add(1).wrapping_add(offset)
     }
 
+    /// The HMAC by which a side announces an address without a port.
+    pub(crate) fn add_addr_hmac(&self, side: usize, address_id: u8, address: IpAddr) -> u64 {
+        self.keys[side].add_addr_hmac(self.keys[1 - side], address_id, address, None)
+    }
+
     /// A segment with these options and `bytes` of payload.
     pub(crate) fn send(
         &mut self,
@@ -209,14 +214,23 @@ impl Script {
 
     /// Data `offset..offset + bytes` of the client on a subflow, with its mapping.
     pub(crate) fn data(&mut self, subflow: usize, offset: u64, bytes: u16) {
+        self.data_of(0, subflow, offset, bytes);
+    }
+
+    /// The same of the server.
+    pub(crate) fn server_data(&mut self, subflow: usize, offset: u64, bytes: u16) {
+        self.data_of(1, subflow, offset, bytes);
+    }
+
+    fn data_of(&mut self, side: usize, subflow: usize, offset: u64, bytes: u16) {
         let mapping = DssMapping {
-            data_seq: DataNumber::Full(self.data_seq(0, offset)),
-            subflow_seq: self.next[subflow][0].wrapping_sub(1000),
+            data_seq: DataNumber::Full(self.data_seq(side, offset)),
+            subflow_seq: self.next[subflow][side].wrapping_sub([1000, 5000][side]),
             data_bytes: bytes,
             checksum: None,
         };
         let dss = Dss { mapping: Some(mapping), ..Dss::default() };
-        self.send(subflow, 0, 0, &[MptcpOption::Dss(dss)], usize::from(bytes), true);
+        self.send(subflow, side, 0, &[MptcpOption::Dss(dss)], usize::from(bytes), true);
     }
 
     /// The server has all of the client's data below `offset`.

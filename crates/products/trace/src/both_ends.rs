@@ -1,0 +1,470 @@
+//! Two captures of the same transfers, one at each end: delays of one way, and what was lost between them.
+//!
+//! **Matching.** A flow is the same in both if its addresses and ports are: there must be no translation of
+//! addresses between the captures. Its bytes are matched by their TCP sequence numbers, not its packets, as
+//! network cards cut and join these. SYN and FIN count as bytes; acknowledgements without data are matched by
+//! what they acknowledge first.
+//!
+//! **Clocks.** No two clocks agree. Of a flow, `a` is the least time from the client's capture to the
+//! server's, and `b` the least time back, both with the clocks' difference in them. If the way there is as
+//! long as the way back when both are empty, the server's clock is ahead by (a - b) / 2 (RFC 5905 section 8);
+//! however the round trip is shared out, that is wrong by (a + b) / 2 at most. The flow with the least round
+//! trip decides. Clocks that drift apart during the capture are not noticed.
+//!
+//! **Losses.** What passed the sender's capture and not the receiver's, counting each copy of a byte. What is
+//! lost in a queue in front of the sender's capture is in neither. What was sent before the other capture
+//! began or after it ended does not count; what was on its way at that moment seems lost.
+//!
+//! Bytes that were sent twice give no delay (Karn). Memory is bounded: what was not matched is forgotten
+//! after `WAITING_MAX` later ones of its flow, flows beyond `FLOWS_MAX` are counted only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::io::Read;
+use std::net::SocketAddr;
+
+use anabranch_mptcp_wire::expand;
+use serde::Serialize;
+
+use crate::capture::{Capture, CaptureError, Frame};
+use crate::distribution::Quantiles;
+use crate::report::Directions;
+use crate::segment::{Segment, flag, segment};
+use crate::subflow::Side;
+use crate::words;
+
+/// Ranges of a flow that wait for the other capture at most.
+const WAITING_MAX: usize = 8192;
+/// Flows at most.
+const FLOWS_MAX: usize = 1 << 14;
+/// SYNs of the client's capture among which one of the server's is looked for.
+const SYNS_MAX: usize = 1 << 14;
+/// Steps in which delays are counted at first, ns, and how many different ones there may be.
+const STEP_NS: i64 = 20_000;
+const STEPS_MAX: usize = 4096;
+/// Sequence numbers are counted from here, so that none is below zero.
+const EPOCH: u64 = 1 << 32;
+
+/// How often differences of time occurred that may be negative: exact to a step.
+#[derive(Debug)]
+struct Differences {
+    steps: BTreeMap<i64, u64>,
+    step_ns: i64,
+    least_ns: i64,
+    samples: u64,
+    sum_ns: i128,
+}
+
+impl Default for Differences {
+    fn default() -> Self {
+        Self { steps: BTreeMap::new(), step_ns: STEP_NS, least_ns: i64::MAX, samples: 0, sum_ns: 0 }
+    }
+}
+
+impl Differences {
+    fn add(&mut self, ns: i64) {
+        self.least_ns = self.least_ns.min(ns);
+        self.samples += 1;
+        self.sum_ns += i128::from(ns);
+        *self.steps.entry(ns.div_euclid(self.step_ns)).or_default() += 1;
+        while self.steps.len() > STEPS_MAX {
+            self.step_ns *= 2;
+            let mut wider = BTreeMap::new();
+            for (step, count) in std::mem::take(&mut self.steps) {
+                *wider.entry(step.div_euclid(2)).or_default() += count;
+            }
+            self.steps = wider;
+        }
+    }
+
+    /// The delays, if the receiver's clock is `ahead_ns` ahead of the sender's.
+    fn report(&self, ahead_ns: i64) -> Option<Quantiles> {
+        let micros = |ns: i64| (ns.saturating_sub(ahead_ns).max(0) / 1000) as u64;
+        let quantile = |percent: u64| {
+            let mut below = 0;
+            let at = self.steps.iter().find(|(_, count)| {
+                below += **count;
+                below * 100 >= self.samples * percent
+            });
+            at.map_or(0, |(step, _)| {
+                micros(step.saturating_mul(self.step_ns).saturating_add(self.step_ns / 2).max(self.least_ns))
+            })
+        };
+        (self.samples > 0).then(|| Quantiles {
+            samples: self.samples,
+            min: micros(self.least_ns),
+            mean: ((self.sum_ns / i128::from(self.samples)) as i64).saturating_sub(ahead_ns).max(0) as f64
+                / 1e3,
+            p50: quantile(50),
+            p90: quantile(90),
+            p99: quantile(99),
+            max: self
+                .steps
+                .keys()
+                .next_back()
+                .map_or(0, |step| micros(step.saturating_add(1).saturating_mul(self.step_ns))),
+        })
+    }
+}
+
+/// Bytes that passed the sender's capture, and wait for the receiver's.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    start: u64,
+    time_ns: u64,
+    is_again: bool,
+}
+
+/// One direction of a flow.
+#[derive(Debug, Default)]
+struct Way {
+    /// By the number behind their last byte.
+    sent: BTreeMap<u64, Sent>,
+    /// Acknowledgements without data, by what they acknowledge.
+    acks: BTreeMap<u64, u64>,
+    /// The highest number at both captures, and the highest acknowledgement.
+    high: [u64; 2],
+    ack: [u64; 2],
+    /// Segments and bytes of payload at the sender's and at the receiver's capture.
+    packets: [u64; 2],
+    bytes: [u64; 2],
+    differences: Differences,
+}
+
+impl Way {
+    /// A segment that passes the sender's capture (0) or the receiver's (1). Its bytes count if the other
+    /// capture was made at that time.
+    fn segment(&mut self, at: usize, time_ns: u64, segment: &Segment<'_>, counts: bool) {
+        let near = if self.high[at] == 0 { EPOCH + u64::from(segment.seq) } else { self.high[at] };
+        let start = expand(segment.seq, near);
+        let numbered = u64::from(segment.has(flag::SYN)) + u64::from(segment.has(flag::FIN));
+        let end = start + u64::from(segment.payload_bytes) + numbered;
+        self.high[at] = self.high[at].max(end);
+        self.packets[at] += 1;
+        self.bytes[at] += if counts { u64::from(segment.payload_bytes) } else { 0 };
+        match (start < end, at) {
+            (true, 0) => self.sent(time_ns, start, end),
+            (true, _) => self.arrived(time_ns, end),
+            (false, _) if segment.has(flag::ACK) && !segment.has(flag::RST) => {
+                self.acked(at, time_ns, segment.ack);
+            }
+            _ => {}
+        }
+    }
+
+    fn sent(&mut self, time_ns: u64, start: u64, end: u64) {
+        let mut is_again = false;
+        for (_, old) in self.sent.range_mut(start + 1..).take_while(|(_, old)| old.start < end) {
+            old.is_again = true;
+            is_again = true;
+        }
+        self.sent.entry(end).or_insert(Sent { start, time_ns, is_again });
+        if self.sent.len() > WAITING_MAX {
+            self.sent.pop_first();
+        }
+    }
+
+    fn arrived(&mut self, time_ns: u64, end: u64) {
+        let Some((&sent_end, sent)) = self.sent.range(end..).next() else { return };
+        if sent.start < end && !sent.is_again {
+            self.differences.add((time_ns as i64).saturating_sub(sent.time_ns as i64));
+            if sent_end == end {
+                self.sent.remove(&end);
+            }
+        }
+    }
+
+    fn acked(&mut self, at: usize, time_ns: u64, ack: u32) {
+        let near = if self.ack[at] == 0 { EPOCH + u64::from(ack) } else { self.ack[at] };
+        let ack = expand(ack, near);
+        if ack <= self.ack[at] {
+            return;
+        }
+        self.ack[at] = ack;
+        if at == 0 {
+            self.acks.insert(ack, time_ns);
+            if self.acks.len() > WAITING_MAX {
+                self.acks.pop_first();
+            }
+        } else if let Some(sent) = self.acks.remove(&ack) {
+            self.differences.add((time_ns as i64).saturating_sub(sent as i64));
+        }
+    }
+}
+
+/// Both directions of a flow, the client's first. The client is the end at the client's capture.
+#[derive(Debug, Default)]
+struct Flow {
+    ways: [Way; 2],
+}
+
+/// Two captures while they are read.
+#[derive(Debug, Default)]
+pub struct BothEnds {
+    flows: HashMap<[SocketAddr; 2], Flow>,
+    left_out: u64,
+}
+
+/// What two captures say of each other.
+#[derive(Debug, Serialize)]
+pub struct BothEndsReport {
+    /// By how much the server's clock is ahead of the client's, ms; `null` if nothing went both ways.
+    pub server_ahead_ms: Option<f64>,
+    /// How wrong that is at most, ms, if both clocks run alike.
+    pub error_max_ms: Option<f64>,
+    /// Flows that are in both captures, in the order of their addresses.
+    pub flows: Vec<FlowReport>,
+    /// Flows that are in one capture only.
+    pub flows_of_one: u64,
+    /// Flows beyond the limit, which were not looked at: segments.
+    pub left_out: u64,
+}
+
+/// A flow in both captures.
+#[derive(Debug, Serialize)]
+pub struct FlowReport {
+    /// The end at the client's capture.
+    pub client: SocketAddr,
+    /// The other end.
+    pub server: SocketAddr,
+    /// What the client and the server sent.
+    pub ways: Directions<WayReport>,
+}
+
+/// One direction of a flow between two captures.
+#[derive(Debug, Serialize)]
+pub struct WayReport {
+    /// Segments at the sender's capture and at the receiver's; network cards cut and join them.
+    pub packets: (u64, u64),
+    /// Payload that passed the sender's capture, bytes, each copy counted.
+    pub sent_bytes: u64,
+    /// Payload that passed the receiver's capture.
+    pub arrived_bytes: u64,
+    /// The difference: lost between both.
+    pub lost_bytes: u64,
+    /// From one capture to the other, µs.
+    pub delay_us: Option<Quantiles>,
+}
+
+impl BothEnds {
+    /// Reads two captures in the order in which things happened, until `is_stopped`. Each capture is there
+    /// twice, as the clocks have to be compared first. Returns how they ended.
+    pub fn read<C: Read, S: Read>(
+        &mut self,
+        [client_syns, client]: [Capture<C>; 2],
+        [server_syns, server]: [Capture<S>; 2],
+        is_stopped: impl Fn() -> bool,
+    ) -> [Result<(), CaptureError>; 2] {
+        let ahead_ns = ahead(client_syns, server_syns);
+        let (mut client, mut server) = (Next::read(client), Next::read(server));
+        let begins = [client.time_ns(0), server.time_ns(ahead_ns)];
+        while !is_stopped() {
+            let times = [client.time_ns(0), server.time_ns(ahead_ns)];
+            let tap = match times {
+                [None, None] => break,
+                [Some(there), Some(here)] if there > here => Side::Server,
+                [Some(_), _] => Side::Client,
+                [None, Some(_)] => Side::Server,
+            };
+            let other = tap.peer().index();
+            let is_seen = times[other].is_some() && begins[other] <= times[tap.index()];
+            match tap {
+                Side::Client => client.give(|frame| self.frame(tap, frame, is_seen)),
+                Side::Server => server.give(|frame| self.frame(tap, frame, is_seen)),
+            }
+        }
+        [client.end, server.end]
+    }
+
+    /// Takes a frame of the capture at `tap`; whether the other one was made at that time, too.
+    fn frame(&mut self, tap: Side, frame: &Frame<'_>, is_seen: bool) {
+        let Ok(segment) = segment(frame) else { return };
+        let forward = [segment.from, segment.to];
+        let backward = [segment.to, segment.from];
+        let (ends, sender) = match (self.flows.contains_key(&forward), self.flows.contains_key(&backward)) {
+            (true, _) => (forward, Side::Client),
+            (_, true) => (backward, Side::Server),
+            // Who is asked is the server; without a SYN it is the lower port.
+            _ => {
+                let is_answer = segment.has(flag::SYN) && segment.has(flag::ACK);
+                let asks = segment.has(flag::SYN) || forward[0].port() >= forward[1].port();
+                let is_forward = asks && !is_answer;
+                if is_forward { (forward, Side::Client) } else { (backward, Side::Server) }
+            }
+        };
+        if self.flows.len() == FLOWS_MAX && !self.flows.contains_key(&ends) {
+            self.left_out += 1;
+            return;
+        }
+        let way = &mut self.flows.entry(ends).or_default().ways[sender.index()];
+        way.segment(usize::from(tap != sender), frame.time_ns, &segment, is_seen || tap != sender);
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn report(&self) -> BothEndsReport {
+        let is_in_both = |flow: &Flow| flow.ways.iter().any(|way| way.packets.iter().all(|count| *count > 0));
+        let least = |way: &Way| (way.differences.samples > 0).then_some(way.differences.least_ns);
+        let trips =
+            self.flows.values().filter_map(|flow| Some((least(&flow.ways[0])?, least(&flow.ways[1])?)));
+        let best = trips.min_by_key(|(there, back)| there.saturating_add(*back));
+        let ahead_ns = best.map_or(0, |(there, back)| there / 2 - back / 2);
+        let mut ends: Vec<_> = self.flows.iter().filter(|(_, flow)| is_in_both(flow)).collect();
+        ends.sort_by_key(|(ends, _)| **ends);
+        let flows = ends.into_iter().map(|(ends, flow)| FlowReport {
+            client: ends[0],
+            server: ends[1],
+            ways: Directions::of(|side| {
+                let way = &flow.ways[side.index()];
+                let ahead_ns = if side == Side::Client { ahead_ns } else { -ahead_ns };
+                WayReport {
+                    packets: way.packets.into(),
+                    sent_bytes: way.bytes[0],
+                    arrived_bytes: way.bytes[1],
+                    lost_bytes: way.bytes[0].saturating_sub(way.bytes[1]),
+                    delay_us: way.differences.report(ahead_ns).filter(|_| best.is_some()),
+                }
+            }),
+        });
+        let flows: Vec<_> = flows.collect();
+        BothEndsReport {
+            server_ahead_ms: best.map(|_| ahead_ns as f64 / 1e6),
+            error_max_ms: best.map(|(there, back)| there.saturating_add(back).max(0) as f64 / 2e6),
+            flows_of_one: (self.flows.len() - flows.len()) as u64,
+            flows,
+            left_out: self.left_out,
+        }
+    }
+}
+
+/// Flows that the text shows, those with the most data.
+const SHOWN_MAX: usize = 20;
+/// The columns of a flow's table.
+const COLUMNS: [&str; 8] = ["", "sent", "arrived", "lost", "share", "least ms", "median ms", "99 % ms"];
+
+impl BothEndsReport {
+    /// The report for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = match (self.server_ahead_ms, self.error_max_ms) {
+            (Some(ahead), Some(error)) => format!(
+                "both captures: the server's clock is {:.3} ms {}, if ways are alike \
+                 (wrong by {error:.3} ms at most)\n",
+                ahead.abs(),
+                if ahead < 0.0 { "behind" } else { "ahead" }
+            ),
+            _ if self.flows.is_empty() => "both captures: no flow is in both\n".to_owned(),
+            _ => "both captures: nothing passed both ways, so the clocks cannot be compared\n".to_owned(),
+        };
+        let sent = |flow: &FlowReport| flow.ways.up.sent_bytes + flow.ways.down.sent_bytes;
+        let mut shown: Vec<_> = self.flows.iter().collect();
+        shown.sort_by_key(|flow| std::cmp::Reverse(sent(flow)));
+        for flow in shown.iter().take(SHOWN_MAX) {
+            let _ = writeln!(text, "\n  client {} to server {}", flow.client, flow.server);
+            let mut rows = vec![COLUMNS.map(str::to_owned)];
+            rows.extend(Side::BOTH.map(|side| flow.ways.from(side).row(side)));
+            words::table(&mut text, &rows);
+        }
+        let more = self.flows.len().saturating_sub(SHOWN_MAX) as u64;
+        for (count, what) in
+            [(more, "more in both, which --json has"), (self.flows_of_one, "in one capture only")]
+        {
+            if count > 0 {
+                let _ = writeln!(text, "\n  {} {what}", words::plural(count, "flow"));
+            }
+        }
+        text
+    }
+}
+
+impl WayReport {
+    fn row(&self, side: Side) -> [String; COLUMNS.len()] {
+        let share = 100.0 * self.lost_bytes as f64 / self.sent_bytes.max(1) as f64;
+        let delay = |of: fn(Quantiles) -> u64| {
+            self.delay_us.map_or_else(|| "-".into(), |delay| format!("{:.1}", of(delay) as f64 / 1e3))
+        };
+        [
+            words::towards(side).into(),
+            words::bytes(self.sent_bytes),
+            words::bytes(self.arrived_bytes),
+            words::bytes(self.lost_bytes),
+            format!("{share:.2} %"),
+            delay(|delay| delay.min),
+            delay(|delay| delay.p50),
+            delay(|delay| delay.p99),
+        ]
+    }
+}
+
+/// A capture and its next frame, which is kept so that its time can be compared.
+struct Next<R> {
+    capture: Capture<R>,
+    /// The frame without its bytes, if there is one, and these.
+    frame: Option<Frame<'static>>,
+    bytes: Vec<u8>,
+    end: Result<(), CaptureError>,
+}
+
+impl<R: Read> Next<R> {
+    fn read(capture: Capture<R>) -> Self {
+        let mut next = Self { capture, frame: None, bytes: Vec::new(), end: Ok(()) };
+        next.advance();
+        next
+    }
+
+    fn advance(&mut self) {
+        self.bytes.clear();
+        self.frame = None;
+        match self.capture.next_frame() {
+            Ok(Some(frame)) => {
+                self.bytes.extend(frame.bytes);
+                self.frame = Some(Frame { bytes: &[], ..frame });
+            }
+            Ok(None) => {}
+            Err(error) => self.end = Err(error),
+        }
+    }
+
+    /// When the frame passed, on a clock behind which this one is `ahead_ns` ahead.
+    fn time_ns(&self, ahead_ns: i64) -> Option<i64> {
+        self.frame.map(|frame| (frame.time_ns as i64).saturating_sub(ahead_ns))
+    }
+
+    fn give(&mut self, to: impl FnOnce(&Frame<'_>)) {
+        if let Some(frame) = self.frame {
+            to(&Frame { bytes: &self.bytes, ..frame });
+        }
+        self.advance();
+    }
+}
+
+/// About how much the server's clock is ahead, ns: by the first SYN that both have, and its answer.
+fn ahead(mut client: Capture<impl Read>, mut server: Capture<impl Read>) -> i64 {
+    let syn = |frame: &Frame<'_>| {
+        let segment = segment(frame).ok().filter(|segment| segment.has(flag::SYN))?;
+        let key = (segment.from, segment.to, segment.seq);
+        Some((key, segment.has(flag::ACK), frame.time_ns as i64))
+    };
+    let mut syns = HashMap::new();
+    while let Ok(Some(frame)) = client.next_frame() {
+        if let Some((key, _, time)) = syn(&frame) {
+            syns.entry(key).or_insert(time);
+        }
+        if syns.len() == SYNS_MAX {
+            break;
+        }
+    }
+    // One has the way there in it, the other the way back.
+    let mut found = [None, None];
+    while let Ok(Some(frame)) = server.next_frame() {
+        if let Some((key, is_answer, time)) = syn(&frame)
+            && let Some(at_client) = syns.get(&key)
+        {
+            found[usize::from(is_answer)].get_or_insert(time.saturating_sub(*at_client));
+        }
+        if let [Some(there), Some(back)] = found {
+            return (there / 2).saturating_add(back / 2);
+        }
+    }
+    found.into_iter().flatten().next().unwrap_or(0)
+}

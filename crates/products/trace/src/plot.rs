@@ -1,0 +1,205 @@
+//! What data looks like over time, in bounded memory: marks for a sequence plot.
+//!
+//! A mark is a run of data that one subflow sent as one kind, or the receiver acknowledged, within a slot of
+//! time. A direction with too many marks has its slots doubled and joins those that are in one slot then:
+//! what is drawn stays true to the width of a slot. All directions together have a limit, too.
+
+use std::collections::HashMap;
+
+use crate::subflow::Side;
+
+/// Marks of one direction at most.
+pub(crate) const MARKS_MAX: usize = 8192;
+/// Marks of one direction that always have room.
+const MARKS_MIN: usize = 32;
+/// Marks of all connections at one time, of 40 bytes each.
+const ALL_MARKS_MAX: usize = 1 << 18;
+/// Connections at one time that are plotted at most.
+const PLOTS_MAX: usize = ALL_MARKS_MAX / (2 * MARKS_MIN);
+/// The first slots of time, ns.
+const SLOT_NS: u64 = 100_000;
+/// So many of the last marks are looked at for one that goes on.
+const RECENT: usize = 16;
+
+/// What a mark shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Data that no subflow had sent before.
+    New,
+    /// TCP sent it again on the same subflow.
+    Retransmitted,
+    /// Another subflow had sent it first.
+    Reinjected,
+    /// The same subflow had, under other sequence numbers.
+    Resent,
+    /// The receiver has acknowledged it.
+    Acknowledged,
+    /// It was never seen, although later data was.
+    Missing,
+}
+
+/// A run of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// From its first to its last segment, ns since the connection began.
+    pub time_ns: (u64, u64),
+    /// From its lowest to its highest byte, counted from the first of the direction.
+    pub bytes: (u64, u64),
+    /// Who sent it; of acknowledged and missing data nothing.
+    pub subflow: u16,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// The marks of one direction, in the order of their first segments.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// The marks.
+    pub marks: Vec<Mark>,
+    slot_ns: u64,
+}
+
+impl Default for Plot {
+    fn default() -> Self {
+        Self { marks: Vec::new(), slot_ns: SLOT_NS }
+    }
+}
+
+impl Plot {
+    fn add(&mut self, mark: Mark, marks_max: usize) {
+        if join(&mut self.marks, mark, self.slot_ns) {
+            return;
+        }
+        self.marks.push(mark);
+        if self.marks.len() > marks_max {
+            self.shrink(marks_max / 2);
+        }
+    }
+
+    /// Doubles the slots until at most so many marks are left.
+    fn shrink(&mut self, marks_max: usize) {
+        while self.marks.len() > marks_max && self.slot_ns < 1 << 62 {
+            self.slot_ns *= 2;
+            let mut joined = Vec::with_capacity(marks_max);
+            for mark in self.marks.drain(..) {
+                if !join(&mut joined, mark, self.slot_ns) {
+                    joined.push(mark);
+                }
+            }
+            self.marks = joined;
+        }
+    }
+
+    /// Adds what was never seen: it is drawn where the data behind it was sent.
+    pub(crate) fn missing(&mut self, gap: (u64, u64)) {
+        let behind = |mark: &&Mark| mark.kind == Kind::New && mark.bytes.0 >= gap.1;
+        if let Some(time_ns) = self.marks.iter().find(behind).map(|mark| mark.time_ns.0) {
+            let time_ns = (time_ns, time_ns);
+            self.marks.push(Mark { time_ns, bytes: gap, subflow: 0, kind: Kind::Missing });
+        }
+    }
+}
+
+/// Whether one of the last marks goes on with `mark`, and if so makes it.
+fn join(marks: &mut [Mark], mark: Mark, slot_ns: u64) -> bool {
+    let slot = mark.time_ns.0 / slot_ns;
+    let same = |old: &&mut Mark| {
+        (old.subflow, old.kind) == (mark.subflow, mark.kind) && old.time_ns.0 / slot_ns == slot
+    };
+    let Some(old) = marks.iter_mut().rev().take(RECENT).find(same) else { return false };
+    old.time_ns.1 = old.time_ns.1.max(mark.time_ns.1);
+    old.bytes = (old.bytes.0.min(mark.bytes.0), old.bytes.1.max(mark.bytes.1));
+    true
+}
+
+/// The plots of all connections that have not ended.
+#[derive(Debug)]
+pub(crate) struct Plots {
+    open: HashMap<u64, [Plot; 2]>,
+    /// All their marks, and how many one direction may have now.
+    marks: usize,
+    marks_max: usize,
+}
+
+impl Default for Plots {
+    fn default() -> Self {
+        Self { open: HashMap::new(), marks: 0, marks_max: MARKS_MAX }
+    }
+}
+
+impl Plots {
+    pub(crate) fn add(&mut self, connection: u64, marks: impl Iterator<Item = (Side, Mark)>) {
+        if self.open.len() >= PLOTS_MAX && !self.open.contains_key(&connection) {
+            return;
+        }
+        let plots = self.open.entry(connection).or_default();
+        for (side, mark) in marks {
+            let plot = &mut plots[side.index()];
+            let before = plot.marks.len();
+            plot.add(mark, self.marks_max);
+            self.marks = self.marks + plot.marks.len() - before;
+        }
+        while self.marks > ALL_MARKS_MAX && self.marks_max > MARKS_MIN {
+            self.marks_max /= 2;
+            let plots = self.open.values_mut().flatten();
+            self.marks = plots
+                .map(|plot| {
+                    plot.shrink(self.marks_max);
+                    plot.marks.len()
+                })
+                .sum();
+        }
+    }
+
+    /// The plots of a connection that has ended.
+    pub(crate) fn take(&mut self, connection: u64) -> Option<[Plot; 2]> {
+        let plots = self.open.remove(&connection)?;
+        self.marks -= plots.iter().map(|plot| plot.marks.len()).sum::<usize>();
+        if self.marks < ALL_MARKS_MAX / 4 {
+            self.marks_max = (2 * self.marks_max).min(MARKS_MAX);
+        }
+        Some(plots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(time: u64, start: u64, subflow: u16) -> Mark {
+        Mark { time_ns: (time, time), bytes: (start, start + 1000), subflow, kind: Kind::New }
+    }
+
+    #[test]
+    fn a_plot_is_bounded_and_keeps_its_outline() {
+        let mut plots = Plots::default();
+        for packet in 0..100_000 {
+            let marks = [(Side::Client, mark(packet * 50_000, packet * 1000, (packet % 3) as u16))];
+            plots.add(1, marks.into_iter());
+            assert!(plots.marks <= MARKS_MAX);
+        }
+        let [up, down] = plots.take(1).expect("a plot");
+        assert!((MARKS_MAX / 4..=MARKS_MAX).contains(&up.marks.len()) && down.marks.is_empty());
+        let (first, last) = (up.marks[0], up.marks[up.marks.len() - 1]);
+        assert_eq!((first.time_ns.0, first.bytes.0), (0, 0));
+        assert!(up.marks.iter().any(|m| m.bytes.1 == 100_000_000) && last.time_ns.1 >= 99_990 * 50_000);
+        assert_eq!(plots.marks, 0);
+    }
+
+    #[test]
+    fn all_plots_together_are_bounded() {
+        let mut plots = Plots::default();
+        for round in 0..100_u64 {
+            for connection in 0..PLOTS_MAX as u64 + 50 {
+                let marks = [(Side::Server, mark(round << 24, round * 1000, 0))];
+                plots.add(connection, marks.into_iter());
+            }
+            assert!(plots.marks <= ALL_MARKS_MAX + 1, "{}", plots.marks);
+        }
+        assert_eq!(plots.open.len(), PLOTS_MAX);
+        for connection in 0..PLOTS_MAX as u64 {
+            plots.take(connection);
+        }
+        assert_eq!((plots.marks, plots.marks_max), (0, MARKS_MAX));
+    }
+}
