@@ -1,5 +1,5 @@
 //! The controllers whose names a scenario may use: those of the table
-//! ([`ALGORITHMS`](anabranch_algo::control::ALGORITHMS)), and those that a program brings.
+//! ([`ALGORITHMS`]), and those that a program brings.
 //!
 //! ```text
 //!  Controllers::default().with("mine", Mine::new)? ──▶ ScenarioReader ──▶ Scenario ──▶ Plan ──▶ runs, tables

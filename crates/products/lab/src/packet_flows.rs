@@ -186,7 +186,7 @@ impl PacketFlows {
             return self.send_ack(now, segment.ack(), send);
         };
         let acks = delay.arrival(now, segment, sub.subflow.rtt().srtt());
-        if let Some(at) = delay.to_arm() {
+        if let Some(at) = delay.arm() {
             self.timers.push(at, TimerKind::Ack(segment.subflow()));
         }
         acks.into_iter().flatten().for_each(|ack| self.send_ack(now, ack, send));
@@ -196,7 +196,7 @@ impl PacketFlows {
     fn ack_timer(&mut self, now: Time, sub: SubflowId, send: &mut impl FnMut(RouteId, Segment)) {
         let Some(delay) = &mut self.subflows[sub as usize].ack_delay else { return };
         let ack = delay.timer(now);
-        if let Some(at) = delay.to_arm() {
+        if let Some(at) = delay.arm() {
             self.timers.push(at, TimerKind::Ack(sub));
         }
         if let Some(ack) = ack {

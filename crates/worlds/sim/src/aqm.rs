@@ -41,7 +41,8 @@ impl<P: Packet> Aqm<P> {
     pub(crate) const fn packets(&self) -> usize {
         if let Self::FqCodel(queues) = self { queues.len() } else { 0 }
     }
-    /// The time of the next update of a discipline that has some.
+
+    /// Returns the time of the next update of a discipline that has some.
     pub(crate) const fn next_update(&self) -> Time {
         if let Self::Pie(pie) = self { pie.next_update() } else { Time::NEVER }
     }

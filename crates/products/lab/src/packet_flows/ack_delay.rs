@@ -49,13 +49,13 @@ impl AckDelay {
     }
 
     /// When the [timer](Self::timer) is to be called, if that has not been asked for.
-    pub(super) fn to_arm(&mut self) -> Option<Time> {
+    pub(super) fn arm(&mut self) -> Option<Time> {
         let (_, due) = self.waiting.filter(|_| self.timer == Time::NEVER)?;
         self.timer = due;
         Some(due)
     }
 
-    /// The timer has come: what is acknowledged now. It may be to be [armed](Self::to_arm) again.
+    /// The timer has come: what is acknowledged now. It may be to be [armed](Self::arm) again.
     pub(super) fn timer(&mut self, now: Time) -> Option<Segment> {
         self.timer = Time::NEVER;
         let (first, _) = self.waiting.take_if(|(_, due)| *due <= now)?;
@@ -86,15 +86,15 @@ mod tests {
         let mut delay = AckDelay::new(Span::from_millis(40));
         let mut arrival = |at, id| {
             let acks = delay.arrival(ms(at), data(id), Span::from_millis(50));
-            (numbers(acks.into_iter().flatten()), delay.to_arm())
+            (numbers(acks.into_iter().flatten()), delay.arm())
         };
         assert_eq!(arrival(0, 0), (vec![], Some(ms(40))));
         assert_eq!(arrival(1, 1), (vec![(Some(0), 1)], None));
         assert_eq!(arrival(2, 2), (vec![], None), "the timer is under way");
         assert_eq!(delay.timer(ms(40)).map(|ack| ack.id), None, "packet 2 may wait until 42 ms");
-        assert_eq!(delay.to_arm(), Some(ms(42)));
+        assert_eq!(delay.arm(), Some(ms(42)));
         assert_eq!(numbers(delay.timer(ms(42))), [(None, 2)]);
-        assert_eq!((delay.to_arm(), numbers(delay.timer(ms(50)))), (None, vec![]));
+        assert_eq!((delay.arm(), numbers(delay.timer(ms(50)))), (None, vec![]));
     }
 
     #[test]

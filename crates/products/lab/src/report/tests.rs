@@ -152,7 +152,7 @@ fn some_runs(scenario: &Scenario, cases: &[Option<&str>], seeds: u64, flows: usi
         let each = |controller: String| {
             (1..=seeds).map(move |seed| run(case, &controller, seed, flows, if seed == 1 { 600 } else { 1 }))
         };
-        scenario.controllers.to_vec().into_iter().flat_map(each).collect::<Vec<_>>()
+        scenario.controllers.iter().cloned().flat_map(each).collect::<Vec<_>>()
     };
     let leak = |case: &Option<&str>| case.map(|case| &*case.to_string().leak());
     cases.iter().map(leak).flat_map(all).collect()

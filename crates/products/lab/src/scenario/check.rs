@@ -242,7 +242,7 @@ impl Scenario {
             format!("more than {SUBFLOWS_MAX} subflows arrive in {}", self.duration)
         })?;
         let is_list = arrivals.sizes == Sizes::List;
-        ensure(is_list == !arrivals.list.is_empty(), at("arrivals.list"), || {
+        ensure(is_list != arrivals.list.is_empty(), at("arrivals.list"), || {
             "`sizes = \"list\"` and a `list` of sizes belong together".into()
         })?;
         ensure(flow.is_finite(), at("size"), || "transfers that arrive have a mean size".into())?;

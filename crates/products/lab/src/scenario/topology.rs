@@ -141,7 +141,7 @@ fn links(
 
 /// Replaces the ends of paths by the links between them.
 fn routes(root: &mut Table, graph: &Graph, names: &[String]) -> Result<(), ScenarioError> {
-    let mut found = Vec::new();
+    let (mut router, mut found) = (Router::new(graph, Costs::delay(graph)), Vec::new());
     for (flow, index, path) in
         paths(root).filter(|(_, _, path)| PATH_KEYS.iter().any(|key| path.contains_key(*key)))
     {
@@ -163,7 +163,7 @@ fn routes(root: &mut Table, graph: &Graph, names: &[String]) -> Result<(), Scena
         let rank =
             rank.and_then(|rank| usize::try_from(rank).ok()).filter(|rank| (1..=PATHS_MAX).contains(rank));
         let rank = rank.ok_or_else(|| ScenarioError::at(key("rank"), format!("from 1 to {PATHS_MAX}")))?;
-        let all = Router::new(graph, Costs::delay(graph)).shortest(from, to, rank);
+        let all = router.shortest(from, to, rank);
         let count = all.len();
         let route = all.into_iter().nth(rank - 1).ok_or_else(|| {
             ScenarioError::at(key("to"), format!("there are {count} paths between these nodes, and no more"))
