@@ -21,6 +21,8 @@ const REMEMBERED_MAX: usize = 50;
 /// For whom an address takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
+    /// Programs that speak SOCKS or HTTP to a proxy.
+    Programs,
     /// Programs that speak SOCKS5.
     Socks,
     /// Programs that speak HTTP to a proxy.
@@ -32,10 +34,11 @@ pub enum Door {
 }
 
 impl Door {
-    /// Its name: `socks`, `http`, `transparent`, `trunks`.
+    /// Its name: `programs`, `socks`, `http`, `transparent`, `trunks`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Programs => "programs",
             Self::Socks => "socks",
             Self::Http => "http",
             Self::Transparent => "transparent",

@@ -1,8 +1,11 @@
-//! What programs speak: SOCKS5 and HTTP, up to the moment at which it is known where they want to go.
+//! What programs speak: SOCKS and HTTP, up to the moment at which it is known where they want to go.
 //!
 //! A [`Handshake`] is a machine: it is told what arrived, and says what to write and, in the end, what is
 //! [wanted](Request). However the bytes are cut, the outcome is the same; what a program sends before it was
 //! asked to is taken.
+//!
+//! One port may take all of them ([`Handshake::any`]): the first byte is 4 or 5 in SOCKS, and the letter of a
+//! method in HTTP.
 //!
 //! **One plain request a connection.** A request in absolute form is passed on in origin form with
 //! `Connection: close`, its end is found by its framing ([`Body`]), and what comes behind it is dropped. So
@@ -16,6 +19,7 @@ mod connect_udp;
 mod fields;
 mod http;
 mod socks;
+mod socks4;
 pub mod socks_udp;
 
 use std::fmt;
@@ -79,6 +83,8 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Socks,
+    /// SOCKS4 and 4A.
+    Socks4,
     /// HTTP's CONNECT.
     Tunnel,
     /// A request in absolute form, which the origin answers.
@@ -114,6 +120,7 @@ impl Request {
         match self.form {
             // The address of our end is of no use to anybody; programs expect one of the right length.
             Form::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            Form::Socks4 => &socks4::GRANTED,
             Form::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",
             Form::Plain | Form::Redirected => &[],
         }
@@ -124,6 +131,7 @@ impl Request {
     pub fn failed(&self, reason: Reason) -> Vec<u8> {
         match self.form {
             Form::Socks => socks::reply(socks::code(reason)).to_vec(),
+            Form::Socks4 => socks4::REJECTED.to_vec(),
             Form::Tunnel | Form::Plain => http::failed(reason),
             Form::Redirected => Vec::new(),
         }
@@ -174,11 +182,20 @@ pub struct Handshake {
 
 #[derive(Debug)]
 enum Machine {
+    /// Nothing has come that tells what the program speaks.
+    Any,
+    Socks4(socks4::Socks4),
     Socks(socks::Socks),
     Http(http::Head),
 }
 
 impl Handshake {
+    /// One in whatever the first byte says: SOCKS4 and 4A, SOCKS5, or HTTP/1.1.
+    #[must_use]
+    pub const fn any(users: Users) -> Self {
+        Self { machine: Machine::Any, users }
+    }
+
     /// One in SOCKS5 (RFC 1928), with names and passwords as in RFC 1929.
     #[must_use]
     pub fn socks(users: Users) -> Self {
@@ -195,7 +212,16 @@ impl Handshake {
     /// Takes what arrived, and appends what is to be written to `out`. Not to be called after it has said
     /// anything but [`Progress::More`].
     pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Progress {
+        if let (Machine::Any, Some(first)) = (&self.machine, bytes.first()) {
+            self.machine = match first {
+                4 => Machine::Socks4(socks4::Socks4::default()),
+                5 => Machine::Socks(socks::Socks::default()),
+                _ => Machine::Http(http::Head::default()),
+            };
+        }
         match &mut self.machine {
+            Machine::Any => Progress::More,
+            Machine::Socks4(socks) => socks.handle(bytes, &self.users, out),
             Machine::Socks(socks) => socks.handle(bytes, &self.users, out),
             Machine::Http(head) => head.handle(bytes, &self.users, out),
         }
