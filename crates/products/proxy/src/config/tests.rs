@@ -1,6 +1,7 @@
 use anabranch_net::testing::write_secret;
 
 use super::*;
+use crate::event::Door;
 use crate::quota::UserLimits;
 
 fn error<S: Settings + std::fmt::Debug>(text: &str) -> String {
