@@ -14,7 +14,8 @@ use std::path::PathBuf;
 
 use anabranch_algo::Rate;
 use anabranch_algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
-use anabranch_net::{Egress, quantity};
+pub use anabranch_net::quantity::rate;
+use anabranch_net::{Egress, via};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 
@@ -26,13 +27,14 @@ use crate::usage;
 /// How long `get` waits without any answer before it gives up, in seconds.
 pub const TIMEOUT_S: u64 = anabranch::get::TIMEOUT.as_secs();
 
-/// One file from many sources over many paths at once, verified.
+/// anabranch downloads one file from many sources over all your network links at once, verifies every byte,
+/// and leaves other traffic on those links its fair share.
 #[derive(Debug, Parser)]
 #[command(
     name = "anabranch",
     version,
-    about,
-    long_about = "One file from many sources over many paths at once, every byte verified.\n\n\
+    long_about = "anabranch downloads one file from many sources over all your network links at once, \
+        verifies every byte, and leaves other traffic on those links its fair share.\n\n\
         A source runs `anabranch serve` and prints a URI for what it offers. A receiver gives that URI to \
         `anabranch get`, names as many sources as it likes, and takes parts from all of them at once. The \
         URI holds a hash of the content, so that no source has to be trusted.",
@@ -165,10 +167,11 @@ const GET_EXAMPLES: &str = "Examples:\n  \
     anabranch get 'URI'\n  \
     anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
     anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
-    anabranch get 'URI' --limit 5M --via eth0 --via wwan0,limit=500k\n  \
+    anabranch get 'URI' --limit 5M --via eth0 --via wwan0:limit=500k\n  \
     anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
     anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
     anabranch get --each https://a.example/f.iso https://a.example/g.iso -o isos/ --checksum SHA256SUMS\n  \
+    anabranch get -i list.txt -o isos/\n  \
     anabranch get films/2026 --domain net.toml\n  \
     anabranch get album.meta4";
 
@@ -200,7 +203,8 @@ pub struct Get {
     /// Metalink (a file, also a pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one
     /// of several files is a directory), or - for a list of these on standard input, one a line. With
     /// --domain: a name in that network (SCOPE/LABEL), or a URI whose content is looked up there
-    #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
+    #[arg(required_unless_present = "input_file", value_name = "URI|URL|METALINK")]
+    #[arg(value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 
     /// Every URL is a file of its own, as for curl and wget, not all of one: they come one after the other,
@@ -214,10 +218,10 @@ pub struct Get {
     #[arg(short, long, value_name = "HOST:PORT", value_parser = source)]
     pub from: Vec<HostPort>,
 
-    /// Use this network interface or local address and no other that is not named too; may be given several
-    /// times. A promise: if it cannot be used, the command fails. With `,limit=RATE` behind it, no more than
-    /// RATE is taken over it (as for --limit). Without this option: every usable address
-    #[arg(long, visible_alias = "interface", value_name = "IFACE|ADDR[,limit=RATE]", value_parser = via)]
+    #[arg(long, visible_alias = "interface", value_name = via::VALUE, value_parser = get_via)]
+    #[arg(help = format!("{}. A promise: if it cannot be used, the command fails. Without this option: every \
+        usable address", via::HELP))]
+    #[expect(missing_docs, reason = "the help is one text for every command")]
     pub via: Vec<Via>,
 
     /// Take no more than this, over all paths together: bytes a second (500k, 20M, 1.5Gi) or bits a second
@@ -377,14 +381,11 @@ pub struct Via {
     pub limit: Option<Rate>,
 }
 
-fn via(text: &str) -> Result<Via, String> {
-    // The name of an interface may contain a comma, so the last `,limit=` counts.
-    let (name, limit) = match text.rsplit_once(",limit=") {
-        Some((name, limit)) => (name, Some(rate(limit)?)),
-        None => (text, None),
-    };
+fn get_via(text: &str) -> Result<Via, String> {
+    let via = text.parse::<via::Via>().and_then(|via| via.allow("get", &["limit"]));
+    let via::Via { name, limit, .. } = via.map_err(|e| e.to_string())?;
     let several = if name.contains(',') { "; several are a --via each" } else { "" };
-    Egress::parse(name).map(|egress| Via { egress, limit }).map_err(|e| format!("{e}{several}"))
+    Egress::parse(&name).map(|egress| Via { egress, limit }).map_err(|e| format!("{e}{several}"))
 }
 
 /// A source. Curl's bundle -fsSL would name one.
@@ -401,24 +402,6 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     bare.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| {
         "expected ADDR:PORT, such as 0.0.0.0:26227 or [::]:26227; names are not looked up here".into()
     })
-}
-
-/// The largest rate that can be given, in bytes per second.
-const RATE_MAX: f64 = 1e15;
-
-/// Parses a data rate as in scenarios; `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
-///
-/// # Errors
-/// If `text` is no rate; the error is a sentence for the person who typed it.
-pub fn rate(text: &str) -> Result<Rate, String> {
-    match quantity::bytes(text.trim().trim_end_matches("/s")).filter(|bytes| *bytes <= RATE_MAX) {
-        // At a rate of less than a packet a second, nothing would ever be sent.
-        Some(bytes) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),
-        Some(_) => Err("out of range: 1500 bytes a second is the least".into()),
-        None => Err(format!(
-            "'{text}' is no rate: a number, with k, M, G, Ki, Mi or Gi behind it, and bit for bits"
-        )),
-    }
 }
 
 /// Parses a name of [`ALGORITHMS`], alone or followed by a plus sign and a slow start of [`SLOW_STARTS`].
@@ -468,6 +451,17 @@ mod tests {
     }
 
     #[test]
+    fn the_help_begins_with_the_first_sentence_of_the_readme() {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let readme = include_str!("../../../README.md");
+        let sentence = words(readme.split("\n\n").nth(1).expect("a paragraph"));
+        for help in [command().render_help(), command().render_long_help()] {
+            let help = words(&help.to_string());
+            assert!(help.starts_with(sentence.trim_end_matches('.')), "{help}");
+        }
+    }
+
+    #[test]
     fn controllers() {
         let cc = |name: &str| match Cli::try_parse_from(["anabranch", "get", "x", "--cc", name])
             .map(|cli| cli.command)
@@ -510,7 +504,7 @@ mod tests {
         assert!(
             parse("anabranch get URI --from a:1 --from b --via lo -o x --cc reno --disjoint --force").is_ok()
         );
-        let cli = parse("anabranch get URI --limit 5M --via lo,limit=8Mbit --via 127.0.0.7").expect("sound");
+        let cli = parse("anabranch get URI --limit 5M --via lo:limit=8Mbit --via 127.0.0.7").expect("sound");
         let Command::Get(get) = cli.command else { unreachable!() };
         let limits = [get.limit, get.via[0].limit, get.via[1].limit].map(|limit| limit.map(Rate::as_bytes));
         assert_eq!(limits, [Some(5_000_000), Some(1_000_000), None]);
@@ -524,6 +518,7 @@ mod tests {
             let cli = parse(&format!("anabranch get URI --groups {text}")).expect("sound");
             assert!(matches!(cli.command, Command::Get(get) if get.groups == wanted), "{text}");
         }
+        assert!(parse("anabranch get URI --via lo,limit=8Mbit").is_ok(), "as it was written before");
         assert!(parse("anabranch get -LO -C - http://h/f -O http://i/f --interface lo").is_ok(), "as curl");
         let cli = parse("anabranch get URI").expect("sound");
         assert!(matches!(cli.command, Command::Get(get) if get.groups == Groups::default()), "one default");
@@ -535,8 +530,9 @@ mod tests {
             "anabranch get URI --groups=",
             "anabranch get URI --groups all --disjoint",
             "anabranch get URI --via no-such-device",
-            "anabranch get URI --via lo,limit=",
-            "anabranch get URI --via lo,limit=10",
+            "anabranch get URI --via lo:limit=",
+            "anabranch get URI --via lo:limit=10",
+            "anabranch get URI --via lo:backup",
             "anabranch get URI --limit 0",
             "anabranch get URI -x 2",
             "anabranch get URI -C 100",

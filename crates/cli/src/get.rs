@@ -1,7 +1,8 @@
 //! `anabranch get`: turns options into a [`Get`], its events into the view, and its error into an exit
 //! status.
 
-mod stdout;
+mod input_list;
+mod to_stdout;
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -15,6 +16,7 @@ use anabranch_overlay::publication::Scope;
 use crate::args::{self, KnownHash};
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_on_signals;
+use crate::stdout;
 use crate::view::{Mode, Summary, View};
 
 /// The most names that are read from standard input.
@@ -26,6 +28,9 @@ const LINES_MAX: usize = 10_000;
 /// If the content was not fetched; the error has the exit status of [`crate::exit`] that scripts rely on.
 pub fn get(args: &args::Get) -> Outcome {
     let is_stdout = args.output.as_deref() == Some(Path::new("-"));
+    if is_stdout && args.http.print_uri {
+        return Err(Failure::usage("--print-uri and --output - both write to standard output"));
+    }
     if is_stdout && args.json {
         return Err(Failure::usage(
             "--json and --output - both write to standard output: without --json, progress goes to standard \
@@ -41,7 +46,7 @@ pub fn get(args: &args::Get) -> Outcome {
     };
     let result = request(args, mode).and_then(|(get, stop)| {
         if is_stdout {
-            return stdout::write(&get, &stop, listener);
+            return to_stdout::write(&get, &stop, listener);
         }
         let download = get
             .to_output(args.output.clone())
@@ -59,7 +64,22 @@ pub fn get(args: &args::Get) -> Outcome {
     }
     let failure = result.as_ref().err();
     view.finish(&Summary::new(&report, failure));
+    if args.http.print_uri && result.is_ok() {
+        stdout::print(uri(&args.what, &report)?)?;
+    }
     result
+}
+
+/// Returns the line with the URI of what has come.
+fn uri(what: &[String], report: &Report) -> Outcome<String> {
+    if let Some(given) = what.iter().find(|name| name.parse::<Uri>().is_ok()) {
+        return Ok(format!("{given}\n"));
+    }
+    let id = report.content.as_deref().filter(|id| id.starts_with("b3:"));
+    let (id, length) = id.zip(report.last.total_bytes).ok_or_else(|| {
+        Failure::other("what has come has no URI: it is a directory, and its files have one each")
+    })?;
+    Ok(format!("anabranch:{id}?len={length}\n"))
 }
 
 /// Makes the request that the options describe, and the stop that signals use.
@@ -86,6 +106,7 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     get = match &http.checksum {
         Some(KnownHash::Is(checksum)) => get.checksum(*checksum),
         Some(KnownHash::In(list)) => get.checksum_list(list),
+        Some(KnownHash::At(url)) => get.checksum_url(url),
         None => get,
     };
     get = if args.each { get.each() } else { get };
@@ -109,6 +130,9 @@ fn named(args: &args::Get) -> Outcome<Get> {
         Err(_) => what.split_once('/').is_some_and(|(scope, _)| scope.parse::<Scope>().is_ok()),
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
+    if let Some(list) = &args.http.input_file {
+        return Ok(Get::files(input_list::read(list)?)?);
+    }
     if args.network.domain.is_none() && !by_environment() {
         return Ok(with_class(Get::new(names(&args.what)?)?, args)?);
     }

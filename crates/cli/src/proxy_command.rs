@@ -36,6 +36,7 @@ pub fn proxy(args: &Proxy) -> Outcome {
         ProxyCommand::Server(args) => run(args, &server::Server),
         ProxyCommand::Client(args) => run(args, &client::Client),
         ProxyCommand::Pair(args) => pair::pair(args),
+        ProxyCommand::Remove(args) => pair::remove(args),
         ProxyCommand::Status(args) => status::status(args),
         ProxyCommand::Rules(args) => rules::rules(args),
     }

@@ -13,7 +13,7 @@ const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 pub const CURL: &str = "these are options of curl";
 
 /// Options of curl, wget and aria2 that people give to `get`, and the hints for them.
-const ELSEWHERE: [(&[&str], &str); 17] = [
+const ELSEWHERE: [(&[&str], &str); 16] = [
     (&["--split", "--max-connection-per-server"], "how many connections there are need not be said"),
     (&["--max-download-limit", "--max-overall-download-limit"], "it is --limit"),
     (&["--no-check-certificate"], "it is --insecure"),
@@ -26,7 +26,6 @@ const ELSEWHERE: [(&[&str], &str); 17] = [
     (&["--connect-timeout"], "--timeout is for how long nothing may come, a connection too"),
     (&["--fail"], "an HTTP error is never taken for the file"),
     (&["-d", "-P", "--dir"], "a directory to put it into is -o DIR/"),
-    (&["-i"], "a list of the mirrors of one file is read with `get - < LIST`"),
     (&["-e", "--referer"], "a field of the request is -H 'Referer: URL'"),
     (&["-j"], "how many files come at once need not be said"),
     (&["--retry"], "it is tried again until nothing has come for --timeout"),
@@ -132,8 +131,8 @@ mod tests {
             said.starts_with("unexpected argument '--no-check-certificate' found; it is --insecure"),
             "{said}"
         );
-        let said = message("anabranch get -i list");
-        assert!(said.contains("'-i' found; a list of the mirrors"), "{said}");
+        let said = message("anabranch get -i list http://h/f");
+        assert!(said.contains("cannot be used with"), "{said}");
         let said = message("anabranch get -f http://h/f");
         assert!(
             said.ends_with("; mirrors stand alone, without --from, and curl's -f is not needed"),

@@ -34,6 +34,9 @@ const PATH_LINES_MAX: usize = 24;
 /// The most notes that are printed during a transfer; further notes are only counted.
 const NOTES_MAX: usize = 64;
 
+/// How the verdict on a file begins whose bytes nothing proves that the user trusts.
+const UNVERIFIED: &str = "UNVERIFIED";
+
 /// Writes a number of things: `1 connection`, `2 connections`.
 #[must_use]
 pub fn plural(count: usize, what: &str) -> String {
@@ -99,7 +102,9 @@ impl Summary {
     /// Makes the summary of a transfer that ended with this report, or with a failure.
     #[must_use]
     pub fn new(report: &Report, failure: Option<&Failure>) -> Self {
-        Self { report: report.clone(), end: End::new(failure) }
+        let mut report = report.clone();
+        report.advice = report.advice.as_deref().map(with_options);
+        Self { report, end: End::new(failure) }
     }
 }
 
@@ -122,13 +127,15 @@ pub struct View {
     mode: Mode,
     lines: Lines,
     notes: usize,
+    /// Whether a warning has said that the bytes are not verified.
+    is_unverified_said: bool,
 }
 
 impl View {
     /// Makes a view that has shown nothing yet.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, lines: Lines::default(), notes: 0 }
+        Self { mode, lines: Lines::default(), notes: 0, is_unverified_said: false }
     }
 
     /// Shows an event. The end of the transfer is shown by [`finish`](Self::finish).
@@ -174,6 +181,7 @@ impl View {
 
     /// Prints a note that wrong content came. It is printed even in [`Mode::Quiet`].
     fn warn(&mut self, warning: &str) {
+        self.is_unverified_said |= warning.starts_with(UNVERIFIED);
         match self.mode {
             Mode::Quiet if self.notes < NOTES_MAX => {
                 self.notes += 1;
@@ -208,7 +216,10 @@ impl View {
             Mode::Live | Mode::Plain => {
                 // Output that is no terminal may have any width.
                 let width = if self.mode == Mode::Live { self.lines.width() } else { usize::MAX };
-                for line in end(summary, width) {
+                let advice = summary.report.advice.clone();
+                let is_said = std::mem::take(&mut self.is_unverified_said);
+                for line in end(summary, width).into_iter().chain(advice) {
+                    let line = if is_said { line.replace(UNVERIFIED, "not verified") } else { line };
                     self.lines.print(&line);
                 }
                 if self.notes > NOTES_MAX {
@@ -228,30 +239,37 @@ fn average(progress: &Progress) -> u64 {
 
 /// Whether no source has told the length yet.
 const fn is_unmeasured(s: &Progress) -> bool {
-    s.total_bytes == 0 && (s.done_bytes > 0 || s.note.is_some())
+    s.total_bytes.is_none() && (s.done_bytes > 0 || s.note.is_some())
 }
 
 /// Returns the line about the whole transfer: bytes, rate, and the time left.
 fn total(s: &Progress) -> String {
     let now = s.paths.iter().map(|p| p.rate_bytes).sum::<u64>();
+    let all = s.total_bytes.unwrap_or_default();
     let mut line = match is_unmeasured(s) {
         true => format!("{}  {}", bytes(s.done_bytes), rate(now)),
         false => {
-            let percent = percent(s.done_bytes, s.total_bytes);
-            format!("{percent:5.1} %  {} of {}  {}", bytes(s.done_bytes), bytes(s.total_bytes), rate(now))
+            let percent = percent(s.done_bytes, all);
+            format!("{percent:5.1} %  {} of {}  {}", bytes(s.done_bytes), bytes(all), rate(now))
         }
     };
     // The mean predicts the rest better than the last second does, as long as any data arrives.
     let pace = average(s);
-    if now > 0 && pace > 0 && s.done_bytes < s.total_bytes {
-        let left_s = (s.total_bytes - s.done_bytes) as f64 / pace as f64;
+    if now > 0 && pace > 0 && s.checked_bytes.is_none() && s.done_bytes < all {
+        let left_s = (all - s.done_bytes) as f64 / pace as f64;
         line += &format!("  {} left", duration(left_s));
     }
-    if let Some(note) = &s.note {
+    if let Some(note) = remark(s) {
         line += "  ";
-        line += note;
+        line += &note;
     }
     line
+}
+
+/// Returns the note of the progress, with how much of an existing file has been checked.
+fn remark(s: &Progress) -> Option<String> {
+    let note = s.note.clone()?;
+    Some(s.checked_bytes.map(|checked| format!("{note}: {}", bytes(checked))).unwrap_or(note))
 }
 
 /// Draws the picture for a terminal `width` columns wide.
@@ -272,16 +290,16 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
         }
     }
     if !is_unmeasured(s) {
-        picture.push(bar(percent(s.done_bytes, s.total_bytes), width.min(100)));
+        picture.push(bar(percent(s.done_bytes, s.total_bytes.unwrap_or_default()), width.min(100)));
     }
     let whole = total(s);
-    match &s.note {
+    match remark(s) {
         // The note tells why no data arrives, so it gets a line of its own if the line is too long.
         Some(note) if console::measure_text_width(&whole) > width => {
             let mut without = s.clone();
             without.note = None;
             picture.push(total(&without));
-            picture.push(note.clone());
+            picture.push(note);
         }
         _ => picture.push(whole),
     }
@@ -355,16 +373,16 @@ fn end(summary: &Summary, width: usize) -> Vec<String> {
     for one in &report.banned {
         out.push(format!("banned: {}: {}", one.source, one.reason));
     }
-    let word = report.verdict();
+    let (word, all) = (report.verdict(), s.total_bytes.unwrap_or_default());
     let mut line = match report.complete {
-        true if fresh == 0 && s.total_bytes > 0 => {
-            return vec![format!("{}: {} {word}, all of it was there", report.target, bytes(s.total_bytes))];
+        true if fresh == 0 && all > 0 => {
+            return vec![format!("{}: {} {word}, all of it was there", report.target, bytes(all))];
         }
-        true => format!("{}: {} {word}", report.target, bytes(s.total_bytes)),
-        false if summary.end.exit == Code::Corrupt as u8 && s.done_bytes == s.total_bytes => {
-            format!("not accepted: {} came", bytes(s.total_bytes))
+        true => format!("{}: {} {word}", report.target, bytes(all)),
+        false if summary.end.exit == Code::Corrupt as u8 && s.done_bytes == all => {
+            format!("not accepted: {} came", bytes(all))
         }
-        false => format!("incomplete: {} of {} {word}", bytes(s.done_bytes), bytes(s.total_bytes)),
+        false => format!("incomplete: {} of {} {word}", bytes(s.done_bytes), bytes(all)),
     };
     line += &format!("; {} in {}, {}", bytes(fresh), duration(s.elapsed_s), rate(average(s)));
     if s.resumed_bytes > 0 {
@@ -414,7 +432,7 @@ mod tests {
 
     fn of(done_bytes: u64, total_bytes: u64) -> Progress {
         let mut progress = Progress::default();
-        (progress.done_bytes, progress.total_bytes) = (done_bytes, total_bytes);
+        (progress.done_bytes, progress.total_bytes) = (done_bytes, Some(total_bytes));
         progress
     }
 
@@ -514,9 +532,12 @@ mod tests {
             assert_eq!(end(&Summary::new(&report(s, false), None), 80).is_empty(), done_bytes == 0);
         }
         let mut unmeasured = of(5, 0);
-        unmeasured.note = Some("how long?".into());
+        (unmeasured.total_bytes, unmeasured.note) = (None, Some("how long?".into()));
         assert_eq!(live(&unmeasured, 80), ["5 B  0 kbit/s  how long?"]);
         assert_eq!(percent(999_999, 1_000_000), 99.9);
+        let mut checking = of(5, 10);
+        (checking.checked_bytes, checking.note) = (Some(3), Some("checking the whole".into()));
+        assert_eq!(total(&checking), " 50.0 %  5 B of 10 B  0 kbit/s  checking the whole: 3 B");
         let mut many = Progress::default();
         many.paths = vec![PathProgress::default(); 100];
         assert!(live(&many, 80).len() < 30);
@@ -532,6 +553,7 @@ mod tests {
         let keys = keys.iter().chain(&[
             "verified_by",
             "unverified_since",
+            "advice",
             "exit",
             "error",
             "error_kind",

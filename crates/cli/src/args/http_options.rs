@@ -46,11 +46,22 @@ pub struct Http {
     pub no_history: bool,
 
     /// What the whole file must have, whatever else is known of it: a SHA-256, SHA-384 or SHA-512 in
-    /// hexadecimal digits, bare or as in sha256:HEX, sha256=HEX, sha-256=HEX; or a file (or a pipe) such as
-    /// SHA256SUMS, of which the line with the file's name counts
-    #[arg(long, value_name = "HEX|sha-256=HEX|FILE", value_parser = checksum)]
+    /// hexadecimal digits, bare or as in sha256:HEX, sha256=HEX, sha-256=HEX; or a list such as SHA256SUMS, a
+    /// file, a pipe or a URL, of which the line with the file's name counts
+    #[arg(long, value_name = "HEX|sha-256=HEX|FILE|URL", value_parser = checksum)]
     #[arg(value_hint = ValueHint::FilePath)]
     pub checksum: Option<KnownHash>,
+
+    /// Fetch every file of this list, as for wget and aria2: a line has the URL of a file, or several URLs
+    /// with blanks or tabs between them, which are mirrors of it. # begins a comment; - is standard input. As
+    /// with
+    /// --each, the files come one after the other, each by the name in its first URL
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "what")]
+    pub input_file: Option<PathBuf>,
+
+    /// Print on standard output, when the file has come, the URI by which others get just these bytes
+    #[arg(long, conflicts_with_all = ["json", "each", "input_file"])]
+    pub print_uri: bool,
 
     /// OpenPGP certificates, as gpg --export writes them: the file must be signed by a key of theirs.
     /// Signatures are looked for in the Metalink, where servers say, and beside the file (.asc, .sig). Needs
@@ -78,6 +89,8 @@ pub enum KnownHash {
     Is(anabranch::Checksum),
     /// A file that lists the hash.
     In(PathBuf),
+    /// The URL of a list that has the hash.
+    At(String),
 }
 
 impl Http {
@@ -146,6 +159,10 @@ fn continue_at(text: &str) -> Result<String, String> {
 }
 
 fn checksum(text: &str) -> Result<KnownHash, String> {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    if matches!(scheme.as_deref(), Some("http" | "https")) {
+        return Ok(KnownHash::At(text.to_owned()));
+    }
     match text.parse() {
         Ok(checksum) => Ok(KnownHash::Is(checksum)),
         // The path may also be a pipe, as of <(…).
@@ -180,6 +197,8 @@ mod tests {
         assert!(header("nothing").is_err() && user("").is_err());
         let sha256 = Ok(KnownHash::Is(anabranch::Checksum::sha256([0xab; 32])));
         assert_eq!(checksum(&format!("sha-256={}", "Ab".repeat(32))), sha256);
+        let url = "HTTPS://a.example/SHA256SUMS";
+        assert_eq!(checksum(url), Ok(KnownHash::At(url.into())));
         assert_eq!(checksum(file!()).is_ok(), Path::new(file!()).is_file());
         for bad in ["ab", "sha-256=ab", "md5=ab", "sha-256=xy"] {
             assert!(checksum(bad).is_err(), "{bad}");

@@ -119,7 +119,7 @@ impl Script {
             self.drawn_s = Some(now_s);
             self.view.show(progress);
         }
-        let percent = progress.done_bytes * 100 / progress.total_bytes.max(1);
+        let percent = progress.done_bytes * 100 / progress.total_bytes.unwrap_or_default().max(1);
         let source = &mut sources[KILLED];
         let path = progress.paths.iter().find(|path| path.source == source.place());
         let (bytes, is_open) = path.map_or((0, false), |path| (path.bytes, path.state == PathState::Open));

@@ -1,6 +1,7 @@
 //! `anabranch kernel setup`: several uplinks, used together.
 
 use anabranch_kernel::uplinks::{self, Error, Options, Plan, TABLE_BASE};
+use anabranch_net::via::{self, Via};
 use clap::Args;
 use serde::Serialize;
 
@@ -21,16 +22,16 @@ use crate::view::{note, say};
         kernel teardown` puts it back.",
     after_help = "Examples:\n  \
         anabranch kernel setup --via wlan0 --via wwan0\n  \
-        anabranch kernel setup --via wlan0 --via wwan0 --backup wwan0\n  \
+        anabranch kernel setup --via wlan0 --via wwan0:backup\n  \
         anabranch kernel setup --via eth0 --via eth1 --dry-run"
 )]
 pub struct Setup {
-    /// An interface to use; give it for each
-    #[arg(long, required = true, value_name = "IFACE")]
-    pub via: Vec<String>,
+    #[arg(long, required = true, value_name = via::VALUE, value_parser = uplink, help = via::HELP)]
+    #[expect(missing_docs, reason = "the help is one text for every command")]
+    pub via: Vec<Via>,
 
-    /// One of these interfaces that is to carry data only while no other can; may be given several times
-    #[arg(long, value_name = "IFACE")]
+    /// The same as --via IFACE:backup, of an interface that is named
+    #[arg(long, value_name = "IFACE", hide = true)]
     pub backup: Vec<String>,
 
     /// The routing table of the first interface; the others have the next numbers
@@ -51,17 +52,24 @@ pub struct Setup {
 /// # Errors
 /// 2 if the options contradict each other; 1 if an interface cannot be used or the kernel refuses.
 pub fn setup(args: &Setup) -> Outcome {
+    let names: Vec<String> = args.via.iter().map(|via| via.name.clone()).collect();
+    let backups = args.via.iter().filter(|via| via.is_backup).map(|via| via.name.clone());
     let options = Options {
-        backup: args.backup.clone(),
+        backup: backups.chain(args.backup.iter().cloned()).collect(),
         table_base: args.table_base,
-        ..Options::new(args.via.clone())
+        ..Options::new(names.clone())
     };
     let plan = if args.dry_run { uplinks::plan(&options) } else { uplinks::setup(&options) };
     report(&plan.map_err(refused)?, args.dry_run, args.json);
     if !args.dry_run && !args.json {
-        say(&format!("{}: in use; `anabranch kernel teardown` puts everything back", args.via.join(", ")));
+        say(&format!("{}: in use; `anabranch kernel teardown` puts everything back", names.join(", ")));
     }
     Ok(())
+}
+
+fn uplink(text: &str) -> Result<Via, String> {
+    let via = text.parse::<Via>().and_then(|via| via.allow("the kernel", &["backup"]));
+    via.map_err(|e| e.to_string())
 }
 
 /// Converts an error of the library to one with an exit status.

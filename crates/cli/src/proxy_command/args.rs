@@ -12,8 +12,9 @@ use super::role_args::{About, RoleArgs};
 #[command(
     long_about = "Let every program use several links, towards servers that know nothing of it.\n\n\
         The server runs on a host with a good connection, the client on the host that has the links. \
-        Programs speak SOCKS5 or HTTP to the client. What they send travels over Multipath TCP connections \
-        between the two, which use all links at once and outlive any of them; the server connects to where \
+        Programs speak SOCKS or HTTP to the client, at one port. What they send travels over Multipath TCP \
+        connections between the two, which use all links at once and outlive any of them; the server \
+        connects to where \
         the programs want to go.",
     after_help = "Examples:\n  \
         anabranch proxy server\n  \
@@ -36,6 +37,7 @@ pub enum ProxyCommand {
     Server(Box<RoleArgs<config::Server>>),
     Client(Box<RoleArgs<config::Client>>),
     Pair(Pair),
+    Remove(Remove),
     Status(Status),
     Rules(Rules),
 }
@@ -75,8 +77,7 @@ impl About for config::Client {
 #[command(
     long_about = "Let a client in: make its key, and print the line that it needs.\n\n\
         Run it where the server runs, as the same user. The line is a secret: whoever has it can use this \
-        server. It is let in at once, also if the server runs. To take a client off, delete its lines in \
-        proxy-clients.toml.",
+        server. It is let in at once, also if the server runs. `anabranch proxy remove` takes it off.",
     after_help = "Examples:\n  \
         (umask 077; anabranch proxy pair --name laptop > laptop.pair)\n  \
         ssh proxy.example anabranch proxy pair --name $(hostname) > server.pair"
@@ -84,6 +85,24 @@ impl About for config::Client {
 pub struct Pair {
     /// What the client is called in what the server reports
     #[arg(long, value_name = "NAME", default_value = "client")]
+    pub name: String,
+
+    /// Where the server keeps its keys. Without this option: the state directory of whoever runs it
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// Take a client off: the server does not let it in any more
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Take a client off: the server does not let it in any more.\n\n\
+        Run it where the server runs, as the same user. A server that runs ends the client's connections \
+        within a second. The client can be let in again with a new key: `anabranch proxy pair`.",
+    after_help = "Example:\n  anabranch proxy remove laptop"
+)]
+pub struct Remove {
+    /// What the client is called
+    #[arg(value_name = "NAME")]
     pub name: String,
 
     /// Where the server keeps its keys. Without this option: the state directory of whoever runs it

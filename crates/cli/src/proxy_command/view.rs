@@ -207,6 +207,9 @@ impl View {
 /// Writes an event as a line for people.
 fn line(event: &Event) -> String {
     match event {
+        Event::Listening { door: Door::Programs, address } => {
+            format!("programs: socks5h://{address} or http://{address} (curl -x socks5h://{address} …)")
+        }
         Event::Listening { door: Door::Socks, address } => {
             format!("programs: socks5h://{address} (curl -x socks5h://{address} …)")
         }

@@ -341,6 +341,11 @@ impl Done {
         all.map(|one| one["source"].as_str().expect("a source").to_owned()).collect()
     }
 
+    /// Returns what the summary says would verify the file.
+    pub(crate) fn advice(&self) -> String {
+        self.summary()["advice"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// Returns all notes, one per line.
     pub(crate) fn notes(&self) -> String {
         let events = self.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

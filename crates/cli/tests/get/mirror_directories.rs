@@ -435,7 +435,7 @@ fn files_without_a_hash_are_called_unverified() {
     let path = dir.path().join("x.meta4");
     metalink(&path, &[("one", None, &nginx.url(0, "one")), ("d/two", Some(&two), &nginx.url(0, "two.html"))]);
     let done = run(get_with_cache(dir.path(), &["--json", "x.meta4"])).expect(0);
-    assert!(done.notes().contains("UNVERIFIED: 1 files"), "{}", done.notes());
+    assert!(done.advice().contains("there is no hash of 1 file:"), "{}", done.out);
     assert_eq!(done.summary()["verified"], "nothing");
     let tree = read(&dir.path().join("x"));
     assert_same(&tree, &Tree::from([("one".into(), one), ("d/two".into(), two)]));

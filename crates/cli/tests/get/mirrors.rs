@@ -59,10 +59,10 @@ fn all_that_may_lie_beside_a_file_is_asked_for_with_its_metadata() {
             asked.fetch_add(1, Ordering::SeqCst);
             return Reply::new(404, b"");
         }
-        // The server answers only if all three are requested at the same time.
+        // The server answers only if all four are requested at the same time.
         let patience = (0..5_000).find(|_| {
             thread::sleep(Duration::from_millis(1));
-            asked.load(Ordering::SeqCst) == 3
+            asked.load(Ordering::SeqCst) == 4
         });
         if patience.is_some() { honest(request, &content, "\"v\"") } else { Reply::new(500, b"") }
     });
@@ -155,11 +155,15 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
         command
     };
     let id = ContentId::of(&ground.content);
-    let done = run(get(&[])).expect(0);
+    let done = run(get(&["--print-uri"])).expect(0);
     ground.assert_arrived();
-    assert!(done.err.contains("UNVERIFIED: there is no hash of it"), "{}", done.err);
-    assert!(done.err.contains(&format!("its id is {id}")), "{}", done.err);
-    assert!(done.err.contains(&format!("anabranch:{id}?len=5000000")), "{}", done.err);
+    assert_eq!(done.out, format!("anabranch:{id}?len=5000000\n"), "this was asked for");
+    assert!(!done.err.contains("b3:") && done.err.matches("UNVERIFIED").count() == 1, "{}", done.err);
+    let advice = done.err.lines().last().expect("an advice");
+    assert!(advice.starts_with("there is no hash of it, so mirrors are only compared"), "{advice}");
+    assert!(
+        advice.ends_with("--checksum with a hash that you trust, or a list such as SHA256SUMS, verifies it")
+    );
     let end = done.err.lines().rfind(|line| line.contains("5.0 MB")).expect("an end");
     assert!(end.contains("UNVERIFIED") && !end.contains(" verified"), "{end}");
 
@@ -188,7 +192,7 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     let done = run(few(2, &["--json"])).expect(0);
     ground.assert_arrived();
     assert_eq!(done.summary()["content"], id.to_string());
-    assert!(done.notes().contains("UNVERIFIED: held against what came on 20"), "{}", done.notes());
+    assert!(done.advice().contains("held against what came on 20"), "{}", done.out);
     assert_eq!(done.summary()["verified"], "unchanged");
 
     // Another file of the same length has another validator.
@@ -266,7 +270,7 @@ fn a_digest_of_the_server_or_of_the_user() {
     let done = get(0, &[]).expect(0);
     ground.assert_arrived();
     assert_eq!(done.summary()["verified"], "whole");
-    assert!(done.notes().contains("UNVERIFIED: the whole will be only compared, by hashes"), "{}", done.out);
+    assert!(done.advice().contains("the whole is only compared, by hashes"), "{}", done.out);
     fs::remove_file(ground.target()).expect("the file");
     let done = get(1, &["--checksum", &format!("sha-256={}", hex(&ground.content))]).expect(0);
     ground.assert_arrived();

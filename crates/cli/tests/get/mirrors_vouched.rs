@@ -173,11 +173,7 @@ fn one_alone_is_its_own_authority_and_is_called_so() {
         let by = format!("self-asserted by {}", site.name());
         assert_eq!(done.summary()["verified_by"], by, "{way}: {}", done.out);
         let says = format!("compared, by hashes that {} itself offers", site.name());
-        assert!(
-            done.notes().contains("UNVERIFIED: ") && done.notes().contains(&says),
-            "{way}: {}",
-            done.notes()
-        );
+        assert!(done.advice().contains(&says), "{way}: {}", done.out);
         let done = run(ground.get_named(&[site.url()], &["--force"])).expect(0);
         let says = format!("UNVERIFIED, but as {} itself says", site.name());
         assert!(done.err.contains(&says) && !done.err.contains(" verified"), "{way}: {}", done.err);

@@ -324,3 +324,85 @@ fn what_another_program_has_begun_stays_where_nothing_proves_it() {
         place.assert_has(&[("f", &content)]);
     }
 }
+
+/// A list beside the file is offered, and used if the user names it by its URL.
+#[test]
+fn a_list_of_hashes_beside_the_file_is_offered_and_used_by_its_url() {
+    let (one, two) = (noise(300_000), noise(400_000));
+    let line = |name: &str, content: &[u8]| format!("{}  {name}\n", hex(&Sha256::digest(content)));
+    let list = (line("a.iso", &one) + &line("b.iso", &two)).into_bytes();
+    let files = [("pub/a.iso", one.clone()), ("pub/b.iso", two.clone()), ("pub/SHA256SUMS", list)];
+    let site = server(&files);
+    let (a, b, sums) = (url(&site, "pub/a.iso"), url(&site, "pub/b.iso"), url(&site, "pub/SHA256SUMS"));
+    let done = run(Place::new().get(&[&a], &["--no-history"])).expect(0);
+    assert!(done.err.contains(&format!("--checksum {sums} verifies it")), "{}", done.err);
+    assert_eq!(done.err.matches("UNVERIFIED").count(), 1, "{}", done.err);
+    let place = Place::new();
+    let done = run(place.get(&[&a, &b], &["--each", "--json", "--checksum", &sums])).expect(0);
+    let files = events(&done.out, "file");
+    assert!(files.iter().all(|file| file["verified_by"] == "user" && file["verified"] == "whole"));
+    place.assert_has(&[("a.iso", &one), ("b.iso", &two)]);
+    // A list without the file, or one that is not there, is an error before anything is fetched.
+    let (other, gone) = (url(&site, "pub/c.iso"), url(&site, "SHA256SUMS"));
+    let done = run(place.get(&[&other], &["--checksum", &sums])).expect(2);
+    assert!(done.err.contains(&format!("{sums} has no SHA-256")), "{}", done.err);
+    let done = run(place.get(&[&other], &["--checksum", &gone])).expect(3);
+    assert!(done.err.contains(&gone), "{}", done.err);
+}
+
+/// A line has the mirrors of a file.
+#[test]
+fn a_list_of_several_files_is_fetched() {
+    let (one, two) = (noise(300_000), noise(400_000));
+    let site = server(&[("a.iso", one.clone()), ("b.iso", two.clone()), ("old/a.iso", one.clone())]);
+    let place = Place::new();
+    let list = place.0.path().join("list.txt");
+    let away = format!("http://{}/a.iso", gone());
+    let text = format!("# two files\n{away}\t{}\n\n{}\n", url(&site, "a.iso"), url(&site, "b.iso"));
+    fs::write(&list, text).expect("a list");
+    let list = list.to_string_lossy().into_owned();
+    run(place.get(&[], &["-i", &list, "-o", "./"])).expect(0);
+    place.assert_has(&[("a.iso", &one), ("b.iso", &two)]);
+    assert!(run(place.get(&[], &["-i", "no-such"])).expect(2).err.contains("no-such"));
+}
+
+/// A server shows a page for a directory.
+#[test]
+fn the_page_of_a_directory_is_index_html_and_that_is_explained() {
+    let site = Site::answering(|request| match request.path.as_str() {
+        "/pub/" => Reply::new(200, b"<html>a list</html>").with("content-type", "text/html"),
+        _ => Reply::new(404, b"no such file"),
+    });
+    let place = Place::new();
+    let done = run(place.get(&[&url(&site, "pub/")], &[])).expect(0);
+    place.assert_has(&[("index.html", b"<html>a list</html>")]);
+    assert!(done.err.contains("/pub/ is a directory, so what comes is the page"), "{}", done.err);
+}
+
+/// The hash was mistyped. With the right one, the file that was kept gets its name, and nothing is fetched.
+#[test]
+fn what_was_kept_for_a_wrong_hash_is_recognised_by_the_right_one() {
+    let content = noise(2_000_000);
+    let site = server(&[("f", content.clone())]);
+    let (place, url) = (Place::new(), url(&site, "f"));
+    let checksum = |content: &[u8]| format!("--checksum={}", hex(&Sha256::digest(content)));
+    run(place.get(&[&url], &[&checksum(b"other")])).expect(5);
+    place.assert_has(&[("f.unverified", &content)]);
+    let done = run(place.get(&[&url], &[&checksum(&content), "--json"])).expect(0);
+    place.assert_has(&[("f", &content)]);
+    let summary = done.summary();
+    assert_eq!(summary["last"]["resumed_bytes"], 2_000_000, "{}", done.out);
+    assert_eq!(summary["verified_by"], "user");
+    assert!(done.notes().contains("f.unverified has the hash that is wanted: it is f now"), "{}", done.out);
+}
+
+/// The server renamed the file after it was hashed, or the hash is of another one: the user learns the name.
+#[test]
+fn a_hash_of_another_name_is_not_taken_silently() {
+    let content = noise(300_000);
+    let line = format!("{}  old.iso\n", hex(&anabranch_mmtp::ContentId::of(&content).root));
+    let site = server(&[("new.iso", content.clone()), ("new.iso.b3", line.into_bytes())]);
+    let done = run(Place::new().get(&[&url(&site, "new.iso")], &["--json"])).expect(0);
+    assert!(done.summary()["verified_by"].as_str().is_some_and(|by| by.starts_with("self-asserted")));
+    assert!(done.notes().contains("new.iso.b3 has a single hash, for a file called old.iso"), "{}", done.out);
+}

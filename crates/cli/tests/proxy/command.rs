@@ -104,11 +104,11 @@ fn a_client_is_paired_while_the_server_runs_and_a_program_reaches_its_origin() {
     let again = again.stderr(Stdio::piped()).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "the name is taken");
     let says = String::from_utf8_lossy(&again.stderr);
-    assert!(says.contains("choose another --name, or delete its lines in "), "{says}");
+    assert!(says.contains("take it off first (anabranch proxy remove laptop)"), "{says}");
 
     let line = line.to_str().unwrap();
     let args =
-        ["proxy", "client", "--server", &server.address, "--pair-file", line, "--socks", "127.0.0.1:0"];
+        ["proxy", "client", "--server", &server.address, "--pair-file", line, "--listen", "127.0.0.1:0"];
     let mut client = Role::start(&args, state);
     assert!(fetch(&client.address, origin()).ends_with("hello"));
     client.wait_for_connection();
@@ -117,6 +117,53 @@ fn a_client_is_paired_while_the_server_runs_and_a_program_reaches_its_origin() {
     assert_eq!((&summary["event"], &summary["exit"]), (&"summary".into(), &0.into()), "{summary}");
     assert_eq!(summary["connections"], 1, "{summary}");
     assert_eq!(server.end()["received_bytes"], 24);
+}
+
+/// Programs that speak SOCKS4A, SOCKS5 and HTTP find the client at one port.
+#[test]
+fn one_port_takes_every_program_and_a_client_is_taken_off() {
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path();
+    let args = ["proxy", "server", "--listen", "127.0.0.1:0", "--allow", "127.0.0.0/8"];
+    let server = Role::start(&args, state);
+    let paired = anabranch(&["proxy", "pair", "--name", "laptop"], state).output().unwrap();
+    let line = state.join("laptop.pair");
+    anabranch_net::testing::write_secret(&line, &paired.stdout).unwrap();
+    let line = line.to_str().unwrap();
+    let args =
+        ["proxy", "client", "--server", &server.address, "--pair-file", line, "--listen", "127.0.0.1:0"];
+    let client = Role::start(&args, state);
+    assert!(fetch(&client.address, origin()).ends_with("hello"));
+    let says = |hello: Vec<u8>| {
+        let mut stream = TcpStream::connect(&client.address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(&hello).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // A connection of a client that was taken off is reset.
+        stream.read_to_end(&mut answer).map(|_| String::from_utf8_lossy(&answer).into_owned())
+    };
+    let socks4 = [&[4, 1][..], &origin().port().to_be_bytes(), &[127, 0, 0, 1, 0]].concat();
+    let answer = says(socks4.clone()).unwrap();
+    assert!(answer.starts_with("\0Z") && answer.ends_with("hello"), "{answer}");
+    let answer = says(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin()).into_bytes()).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
+
+    let remove = || {
+        let mut command = anabranch(&["proxy", "remove", "laptop"], state);
+        command.stderr(Stdio::piped()).output().unwrap()
+    };
+    assert!(remove().status.success());
+    let again = remove();
+    let why = String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.code() == Some(2) && why.contains("the list is empty"), "{why}");
+    // The server reads the list again within a second, and ends what the client has.
+    let is_off = || !says(socks4.clone()).is_ok_and(|answer| answer.ends_with("hello"));
+    let tries = (0..100).find(|_| {
+        thread::sleep(Duration::from_millis(50));
+        is_off()
+    });
+    assert!(tries.is_some(), "it is still let in");
 }
 
 #[test]

@@ -23,7 +23,8 @@ fn get(names: impl Iterator<Item = String>) -> Result<()> {
         match event {
             Event::Progress(progress) => {
                 let rate = progress.paths.iter().map(|path| path.rate_bytes).sum();
-                let (done, total) = (text::bytes(progress.done_bytes), text::bytes(progress.total_bytes));
+                let total = progress.total_bytes.map_or("?".to_owned(), text::bytes);
+                let done = text::bytes(progress.done_bytes);
                 eprint!("\r{done} of {total} over {} paths, {}   ", progress.paths.len(), text::rate(rate));
             }
             Event::Banned { source, reason } => eprintln!("\n{source} is not asked any more: {reason}"),
@@ -32,6 +33,6 @@ fn get(names: impl Iterator<Item = String>) -> Result<()> {
         }
         Control::Continue
     })?;
-    eprintln!("\n{}: {} {}", report.target, text::bytes(report.last.total_bytes), report.verdict());
+    eprintln!("\n{}: {} {}", report.target, text::bytes(report.last.done_bytes), report.verdict());
     Ok(())
 }

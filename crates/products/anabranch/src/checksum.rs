@@ -13,7 +13,7 @@ use crate::filenames::show;
 use crate::{Error, Result};
 
 /// The number of bytes of a list of checksums that are read; the rest is ignored.
-const LIST_MAX: u64 = 16 << 20;
+pub(crate) const LIST_MAX: u64 = 16 << 20;
 
 /// A hash that a whole file must have: SHA-256, SHA-384 or SHA-512.
 ///

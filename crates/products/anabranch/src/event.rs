@@ -92,12 +92,14 @@ pub(crate) struct Observer<'a> {
     about: Option<String>,
     /// The progress of the other files of the same request, which is added to the current file's.
     base: Progress,
+    /// The progress that was reported last.
+    last: Progress,
 }
 
 impl<'a> Observer<'a> {
     pub(crate) fn new(listener: &'a mut dyn FnMut(Event) -> Control, stop: Stop, every: Span) -> Self {
-        let (reported_at, about, base) = (None, None, Progress::default());
-        Self { listener, stop, every, reported_at, about, base }
+        let (reported_at, about, base, last) = (None, None, Progress::default(), Progress::default());
+        Self { listener, stop, every, reported_at, about, base, last }
     }
 
     /// Returns the stop that ends the operation.
@@ -156,6 +158,12 @@ impl<'a> Observer<'a> {
         (self.base, self.reported_at) = (base, None);
     }
 
+    /// Begins the progress of a file whose numbers nothing is added to: they begin at zero.
+    pub(crate) fn begin_anew(&mut self) {
+        self.among(Progress::default());
+        self.last = Progress::default();
+    }
+
     /// Returns whether [`Self::progress`] would report. Making a report costs time, so callers ask first.
     pub(crate) fn is_due(&self, now: Time) -> bool {
         // Each file has a clock of its own, so the last report may have a later time.
@@ -168,14 +176,23 @@ impl<'a> Observer<'a> {
             return;
         }
         self.reported_at = Some(now);
-        let whole = self.base.and(progress);
-        self.send(Event::Progress(Box::new(whole)));
+        self.last = self.base.and(progress).no_less_than(&self.last);
+        self.send(Event::Progress(Box::new(self.last.clone())));
+        self.last.note = None;
     }
 
-    /// Reports, if due, how many bytes of an existing file have been checked. `what` is the note of the
-    /// report.
-    pub(crate) fn checking(&mut self, now: Time, what: &str, progress: Progress) {
-        self.progress(now, &Progress { note: Some(what.to_owned()), ..progress });
+    /// Reports, if due, that `checked_bytes` of an existing file of `total_bytes` have been checked. `what`
+    /// is the note of the report; its other numbers are those of the report before.
+    pub(crate) fn checking(&mut self, now: Time, what: &str, total_bytes: u64, checked_bytes: u64) {
+        if !self.is_due(now) {
+            return;
+        }
+        self.reported_at = Some(now);
+        let whole = total_bytes + self.base.total_bytes.unwrap_or_default();
+        self.last.total_bytes.get_or_insert(whole);
+        let (note, checked_bytes) = (Some(what.to_owned()), Some(checked_bytes));
+        let checking = Progress { note, checked_bytes, ..self.last.clone() };
+        self.send(Event::Progress(Box::new(checking)));
     }
 }
 

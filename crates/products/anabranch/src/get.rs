@@ -15,6 +15,7 @@ mod controllers;
 mod directory;
 mod discovered_file;
 mod discovery;
+mod document;
 mod download;
 mod each;
 mod event_loop;
@@ -36,11 +37,13 @@ mod outcome;
 mod pool;
 #[cfg(test)]
 mod promises;
+mod ranges;
 mod rate_meter;
 mod reader;
 mod reassembly_buffer;
 mod request;
 mod routes;
+mod selection;
 mod server_status;
 mod settings;
 mod sink;
@@ -59,6 +62,7 @@ mod writer;
 pub use controllers::{controllers, slow_starts};
 pub use download::Download;
 pub use groups::Groups;
+pub use ranges::{Ranges, RangesTransfer};
 pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
 pub use settings::TIMEOUT;
@@ -67,6 +71,7 @@ pub use transfer::EventStream;
 pub use transfer::{Events, Transfer};
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -76,10 +81,12 @@ use anabranch_net::Resolver;
 use crate::checksum::KnownHash;
 use crate::network::Place;
 use crate::target::Output;
-use crate::{Checksum, Result, Stop};
+use crate::{Checksum, Client, Result, Stop};
 use history::History;
 use locators::Locators;
 use network_source::NetworkName;
+use reassembly_buffer::ReadHalf;
+use selection::Selection;
 use settings::Settings;
 
 /// The congestion controller of a background transfer.
@@ -94,7 +101,7 @@ const BACKGROUND: &str = "ledbat-pp";
 /// let get = Get::new(["https://a.example/f.iso", "https://b.example/f.iso"])?.via("wlan0").via("wwan0");
 /// let report = get.to_file("f.iso").run(|event| {
 ///     if let Event::Progress(progress) = event {
-///         println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
+///         println!("{} of {:?} bytes", progress.done_bytes, progress.total_bytes);
 ///     }
 ///     Control::Continue
 /// })?;
@@ -125,6 +132,23 @@ impl Get {
     /// read, or the names are of different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         Ok(Self::of(Locators::read(names)?))
+    }
+
+    /// Names several files. Each item of `files` has the URLs of one file, which are mirrors of it. The files
+    /// are fetched as with [`each`](Self::each).
+    ///
+    /// ```no_run
+    /// let files = [vec!["https://a.example/f", "https://b.example/f"], vec!["https://a.example/g"]];
+    /// anabranch::Get::files(files)?.to_directory("isos").run(|_| anabranch::Control::Continue)?;
+    /// # Ok::<(), anabranch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL, or an item is empty.
+    pub fn files<S: AsRef<str>, F: IntoIterator<Item = S>>(
+        files: impl IntoIterator<Item = F>,
+    ) -> Result<Self> {
+        Ok(Self::of(Locators::of_files(files)?).each())
     }
 
     /// Names a content of a publish/subscribe network in which this host is the node that `place` says.
@@ -209,6 +233,15 @@ impl Get {
     #[must_use]
     pub fn checksum_list(mut self, list: impl Into<PathBuf>) -> Self {
         self.settings.checksum = Some(KnownHash::In(list.into()));
+        self
+    }
+
+    /// Requires the hash that the list at this URL has for the file, as
+    /// [`checksum_list`](Self::checksum_list) does with a list in a file. The list is fetched before anything
+    /// else. You vouch for it by naming it: its server must be one that you trust.
+    #[must_use]
+    pub fn checksum_url(mut self, url: impl Into<String>) -> Self {
+        self.settings.checksum_url = Some(url.into());
         self
     }
 
@@ -349,6 +382,14 @@ impl Get {
         self
     }
 
+    /// Runs transfers that are [started](Download::start) or [read](Self::read) on the threads of `client`,
+    /// not each on its own. HTTP of [`Download::run`] uses them too.
+    #[must_use]
+    pub fn client(mut self, client: &Client) -> Self {
+        self.settings.client = Some(client.clone());
+        self
+    }
+
     /// Fetches to exactly this path. A content that is a directory becomes this directory.
     #[must_use]
     pub fn to_file(&self, path: impl Into<PathBuf>) -> Download {
@@ -388,6 +429,46 @@ impl Get {
         self.reader(Stop::new()?)
     }
 
+    /// Fetches the bytes of a range of the file, from all servers that have it, and not the rest. Bytes
+    /// behind the end of the file are left out, so the result may be shorter than the range. It is held in
+    /// memory.
+    ///
+    /// Where hashes of blocks or pieces are known, the bytes are verified, as
+    /// [`get_ranges`](Self::get_ranges) reports. A hash of the whole file says nothing about a part of it.
+    ///
+    /// ```no_run
+    /// let get = anabranch::Get::new(["https://a.example/f.zip", "https://b.example/f.zip"])?;
+    /// let head = get.get_range(0..4)?;
+    /// assert_eq!(head, b"PK\x03\x04");
+    /// # Ok::<(), anabranch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Download::run`]; [`ErrorKind::Usage`](crate::ErrorKind::Usage) for a directory.
+    pub fn get_range(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut ranges = self.get_ranges(std::slice::from_ref(&range))?;
+        Ok(ranges.bytes.pop().unwrap_or_default())
+    }
+
+    /// Fetches the bytes of several ranges of the file, in one transfer, as [`get_range`](Self::get_range)
+    /// does. The ranges may overlap, and be in any order. A server is asked for each block of 16 KiB once.
+    ///
+    /// # Errors
+    /// As [`get_range`](Self::get_range).
+    pub fn get_ranges(&self, ranges: &[Range<u64>]) -> Result<Ranges> {
+        self.start_ranges(ranges)?.wait()
+    }
+
+    /// Starts to fetch ranges as [`get_ranges`](Self::get_ranges) does, on a thread of its own. With the
+    /// feature `tokio` the handle is a `Future`. Dropping it stops the transfer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if no thread can be started.
+    pub fn start_ranges(&self, ranges: &[Range<u64>]) -> Result<RangesTransfer> {
+        let (blocks, transfer) = self.start_reading(Stop::new()?, Selection::of_bytes(ranges))?;
+        Ok(RangesTransfer::new(ranges.to_vec(), blocks, transfer))
+    }
+
     /// Reads the file in order as [`read`](Self::read) does, until `stop` is used by a signal handler or
     /// another thread. Reads fail soon after that with
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
@@ -399,14 +480,21 @@ impl Get {
     }
 
     fn reader(&self, stop: Stop) -> Result<Reader> {
+        let (blocks, transfer) = self.start_reading(stop, Selection::Whole)?;
+        Ok(Reader::new(blocks, transfer))
+    }
+
+    /// Starts to fetch the wanted blocks, which are read in order.
+    fn start_reading(&self, stop: Stop, selection: Selection) -> Result<(ReadHalf, Transfer)> {
         let download = self.download(Output::Path("-".into()));
-        let (buffer, blocks) = reassembly_buffer::pair(stop.clone());
+        let (buffer, blocks) = reassembly_buffer::pair(stop.clone(), selection);
         let end = buffer.end_guard();
-        let transfer = Transfer::spawn(stop.clone(), move |listener| {
+        let client = self.settings.client.clone();
+        let transfer = Transfer::spawn(stop.clone(), client.as_ref(), move |listener| {
             let _end = end;
             download.run_until(stop, Some(buffer), listener)
         })?;
-        Ok(Reader::new(blocks, transfer))
+        Ok((blocks, transfer))
     }
 
     fn download(&self, output: Output) -> Download {

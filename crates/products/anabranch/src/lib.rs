@@ -7,7 +7,7 @@
 //!
 //! **Non-goals.** No protocol and no decision lives here; these are in `mmtp`, `mirror` and `algo`. The
 //! library prints nothing, catches no signal, ends no process, and has no global state: two transfers in one
-//! process do not disturb each other.
+//! process do not disturb each other. A [`Client`] shares threads among many.
 //!
 //! Get a file from two servers over two interfaces:
 //!
@@ -18,7 +18,7 @@
 //!     let get = Get::new(["https://a.example/f.iso", "https://b.example/f.iso"])?.via("wlan0").via("wwan0");
 //!     let report = get.to_file("f.iso").run(|event| {
 //!         if let Event::Progress(progress) = event {
-//!             println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
+//!             println!("{} of {:?} bytes", progress.done_bytes, progress.total_bytes);
 //!         }
 //!         Control::Continue
 //!     })?;
@@ -68,8 +68,10 @@
 //!
 //! **Map.**
 //! * [`Get`], [`Download`], [`Transfer`]: fetch files and directories from all who have them. [`Reader`]: a
-//!   file that is read in order while it arrives. [`Checksum`]: a hash that a file must have. [`controllers`]
-//!   and [`slow_starts`]: the names that [`Get::controller`] takes.
+//!   file that is read in order while it arrives. [`Ranges`]: parts of a file without the rest. [`Checksum`]:
+//!   a hash that a file must have. [`controllers`] and [`slow_starts`]: the names that [`Get::controller`]
+//!   takes.
+//! * [`Client`]: threads that many transfers share.
 //! * [`Event`], [`Control`], [`Stop`]: the events of an operation, a caller's answers, and a way to stop it.
 //! * [`Progress`], [`Report`]: the progress of a transfer, and its outcome. [`Error`]: the reason of a
 //!   failure, with its [`ErrorKind`], the [`ErrorPlace`] that it is about, and the settings that would help
@@ -82,6 +84,7 @@
 mod cache_dir;
 mod catalog;
 mod checksum;
+mod client;
 mod error;
 mod event;
 mod file_identity;
@@ -116,11 +119,12 @@ pub mod on_disk {
 
 pub use cache_dir::cache_dir;
 pub use checksum::Checksum;
+pub use client::Client;
 pub use error::{Error, ErrorKind, ErrorPlace, Hint, Result};
 pub use event::{Control, Event};
 #[cfg(feature = "tokio")]
 pub use get::EventStream;
-pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
+pub use get::{Download, Get, Ranges, RangesTransfer, Reader, Transfer, controllers, slow_starts};
 pub use host_port::{HostPort, PORT};
 pub use report::{
     BannedSource, FileReport, GroupedPath, HashProgress, PathGroups, PathProgress, PathState, Progress,

@@ -12,12 +12,15 @@ use crate::Error;
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The bytes of the whole transfer; 0 while that is not known.
-    pub total_bytes: u64,
-    /// The bytes that are verified and written, including those of an earlier run. While `note` says that an
-    /// existing file is checked, the bytes of it that have been read; the other numbers, and the time, are
-    /// then 0.
+    /// The bytes of the whole transfer; `None` while that is not known.
+    pub total_bytes: Option<u64>,
+    /// The bytes that are verified and written, including those of an earlier run. While a file is fetched,
+    /// this number never falls: if bytes turn out to be wrong and are fetched again, it waits until as many
+    /// are there, and `note` says so. The last progress and [`Report::last`] have the exact number.
     pub done_bytes: u64,
+    /// While an existing file is read to check it, as `note` says: the bytes of it that have been read. The
+    /// other numbers stay as they were before.
+    pub checked_bytes: Option<u64>,
     /// The bytes that were there already when this run began; the rate and the ETA do not count them.
     pub resumed_bytes: u64,
     /// The time since this run began, in seconds.
@@ -195,6 +198,10 @@ pub struct Report {
     pub verified_by: Option<VouchedBy>,
     /// For [`Verified::Unchanged`]: the day on which the content was fetched, in UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
+    /// For a file that has arrived and whose [verdict](Self::verdict) begins with UNVERIFIED: one sentence
+    /// about why, and what would verify it. As an [`Event::Notice`](crate::Event::Notice), it may name
+    /// settings.
+    pub advice: Option<String>,
 }
 
 /// The outcome of one of several files: see [`Get::each`](crate::Get::each).
@@ -323,15 +330,40 @@ impl Progress {
     /// Adds the progress of one file, `now`, to this progress of the other files of the same request.
     pub(crate) fn and(&self, now: &Self) -> Self {
         Self {
-            total_bytes: now.total_bytes + self.total_bytes,
+            total_bytes: now.total_bytes.map(|total| total + self.total_bytes.unwrap_or_default()),
             done_bytes: now.done_bytes + self.done_bytes,
+            checked_bytes: now.checked_bytes,
             resumed_bytes: now.resumed_bytes + self.resumed_bytes,
             elapsed_s: now.elapsed_s + self.elapsed_s,
             paths: joined(&self.paths, &now.paths),
             note: now.note.clone(),
         }
     }
+
+    /// Returns this progress of a file of which `last` was reported last, with no fewer bytes done. If the
+    /// file is shorter than was thought, the bytes of `last` count by their share.
+    pub(crate) fn no_less_than(self, last: &Self) -> Self {
+        let total_bytes = self.total_bytes.or(last.total_bytes);
+        let floor = match (last.total_bytes, total_bytes) {
+            (Some(was), Some(is)) if is < was => {
+                u64::try_from(u128::from(last.done_bytes) * u128::from(is) / u128::from(was)).unwrap_or(is)
+            }
+            _ => last.done_bytes,
+        };
+        // The last byte is not done before it is there.
+        let floor = floor.min(total_bytes.map_or(u64::MAX, |total| total.saturating_sub(1)));
+        match self.done_bytes < floor {
+            true => {
+                let note = self.note.or_else(|| Some(AGAIN.to_owned()));
+                Self { total_bytes, done_bytes: floor, note, ..self }
+            }
+            false => Self { total_bytes, ..self },
+        }
+    }
 }
+
+/// The note of the progress while bytes are fetched again.
+const AGAIN: &str = "fetching again what was not right";
 
 /// Adds the rows `now` to the rows `before`, followed by the rows of new paths. Old rates become 0.
 fn joined(before: &[PathProgress], now: &[PathProgress]) -> Vec<PathProgress> {
@@ -470,6 +502,24 @@ mod tests {
         assert_eq!(says, "UNVERIFIED, but as a.example and b.example themselves say");
         assert_eq!(json, "self-asserted by a.example, b.example");
         assert_eq!(of(Verified::Whole, false, both).0, "not verified yet");
+    }
+
+    #[test]
+    fn progress_never_goes_backwards() {
+        let of = |done_bytes, total_bytes| Progress { done_bytes, total_bytes, ..Progress::default() };
+        let told = |last: &Progress, now: Progress| {
+            let told = now.no_less_than(last);
+            (told.done_bytes, told.total_bytes, told.note.is_some())
+        };
+        let half = of(50, Some(100));
+        assert_eq!(told(&half, of(60, Some(100))), (60, Some(100), false));
+        assert_eq!(told(&half, of(0, Some(100))), (50, Some(100), true), "a block was wrong");
+        assert_eq!(told(&half, of(0, Some(200))), (50, Some(200), true), "another variant, which is longer");
+        assert_eq!(told(&half, of(0, Some(10))), (5, Some(10), true), "one that is shorter");
+        assert_eq!(told(&half, of(0, None)), (50, Some(100), true), "servers are asked again");
+        assert_eq!(told(&of(100, Some(100)), of(0, Some(100))), (99, Some(100), true), "all of it was wrong");
+        assert_eq!(told(&of(100, Some(100)), of(100, Some(100))), (100, Some(100), false));
+        assert_eq!(told(&Progress::default(), of(0, None)), (0, None, false));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{
-    block_of_file, exists, is_there, make_way, opening_of, remove_leftovers, what_has_the_name,
+    block_of_file, exists, is_there, make_way, opening_of, promote, remove_leftovers, what_has_the_name,
 };
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use journal_file::what_is_there;

@@ -1,12 +1,13 @@
 //! The client: carries programs' connections over trunks to the server.
 //!
 //! ```no_run
+//! use anabranch_proxy::Door;
 //! use anabranch_proxy::client::{Options, start};
 //!
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let pairing = std::fs::read_to_string("laptop.pair")?.parse()?;
 //! let options = Options {
-//!     socks: vec!["127.0.0.1:1080".parse()?],
+//!     doors: vec![(Door::Programs, "127.0.0.1:1080".parse()?)],
 //!     ..Options::new("proxy.example:26228".parse()?, Some(pairing))
 //! };
 //! let mut client = start(options)?;
@@ -72,12 +73,9 @@ pub struct Options {
     pub server: Destination,
     /// The keys. With `None`, the trunks are not encrypted and neither side proves a key.
     pub pairing: Option<Pairing>,
-    /// The addresses at which the client listens for programs that speak SOCKS5.
-    pub socks: Vec<SocketAddr>,
-    /// The addresses at which the client listens for programs that speak HTTP to a proxy.
-    pub http: Vec<SocketAddr>,
-    /// The addresses at which the client listens for connections that the kernel redirects; see [`redirect`].
-    pub transparent: Vec<SocketAddr>,
+    /// The addresses at which the client listens for programs, each with the kind of programs. [`redirect`] is
+    /// about those of [`Door::Transparent`].
+    pub doors: Vec<(Door, SocketAddr)>,
     /// Whether the client sets the rules that redirect connections, and removes them when it ends.
     pub installs_rules: bool,
     /// The users that may use the client.
@@ -113,9 +111,7 @@ impl Options {
         Self {
             server,
             pairing,
-            socks: Vec::new(),
-            http: Vec::new(),
-            transparent: Vec::new(),
+            doors: Vec::new(),
             installs_rules: false,
             users: Users::default(),
             is_strict: false,
@@ -137,19 +133,14 @@ impl Options {
 /// If `options` name no address to listen at, if listening fails, if the links contradict each other, or if a
 /// cap cannot be counted. An unreachable server is no error but an event.
 pub fn start(options: Options) -> Result<Running, Error> {
-    if options.socks.is_empty() && options.http.is_empty() && options.transparent.is_empty() {
+    if options.doors.is_empty() {
         return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
     }
     links::check(&options.via).map_err(|e| Error::Usage(e.to_string()))?;
     let runtime = runtime()?;
     let entered = runtime.enter();
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-    let doors = [
-        (Door::Socks, &options.socks),
-        (Door::Http, &options.http),
-        (Door::Transparent, &options.transparent),
-    ];
-    for (door, address) in doors.iter().flat_map(|(door, all)| all.iter().map(move |at| (*door, *at))) {
+    for (door, address) in options.doors.iter().copied() {
         let listener = listen_tcp(address).map_err(|e| Error::Listen(address, e))?;
         addresses.push((door, listener.local_addr().map_err(|e| Error::Listen(address, e))?));
         listeners.push((door, listener));
@@ -383,6 +374,7 @@ async fn accept(door: Door, listener: TcpListener, service: Service) {
                 programs.spawn(async move {
                     let leg = TcpLeg::new(tcp);
                     match door {
+                        Door::Programs => service.serve(leg, from, Handshake::any(users)).await,
                         Door::Http => service.serve(leg, from, Handshake::http(users)).await,
                         Door::Transparent => service.serve_redirected(leg, from).await,
                         Door::Socks | Door::Trunks => {

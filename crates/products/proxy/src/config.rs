@@ -22,7 +22,7 @@ mod settings;
 mod value;
 
 pub use client::Client;
-pub use files::{read_users, state, state_directory};
+pub use files::{clients_file, read_users, state, state_directory};
 pub use server::Server;
 pub use settings::{Change, Changes, ConfigError, Key, Settings, changes, load, parse};
 pub use value::{Bandwidth, Item, ListenAddress, Secret, ServerAddress, Shape, TimeSpan, User, Value};

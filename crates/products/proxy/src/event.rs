@@ -21,6 +21,8 @@ const REMEMBERED_MAX: usize = 50;
 /// The kind of connections that an address takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
+    /// From programs that speak SOCKS or HTTP to a proxy.
+    Programs,
     /// From programs that speak SOCKS5.
     Socks,
     /// From programs that speak HTTP to a proxy.
@@ -32,10 +34,11 @@ pub enum Door {
 }
 
 impl Door {
-    /// Returns the name of this kind: `socks`, `http`, `transparent` or `trunks`.
+    /// Returns the name of this kind: `programs`, `socks`, `http`, `transparent` or `trunks`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Programs => "programs",
             Self::Socks => "socks",
             Self::Http => "http",
             Self::Transparent => "transparent",

@@ -1,8 +1,11 @@
-//! The protocols of programs, SOCKS5 and HTTP, up to the moment when the destination is known.
+//! The protocols of programs, SOCKS and HTTP, up to the moment when the destination is known.
 //!
 //! A [`Handshake`] is a machine: it is given the bytes that arrive, returns the bytes to write, and finally
 //! the [request](Request). The result does not depend on how the bytes are split. Bytes that a program sends
 //! before it has the answer are accepted.
+//!
+//! One port may take all of them ([`Handshake::any`]): the first byte is 4 or 5 in SOCKS, and the letter of a
+//! method in HTTP.
 //!
 //! **One plain request a connection.** A request in absolute form is passed on in origin form with
 //! `Connection: close`. Its framing ([`Body`]) gives its end, and later bytes are dropped. So no byte of a
@@ -15,6 +18,7 @@ mod connect_udp;
 mod fields;
 mod http;
 mod socks;
+mod socks4;
 pub mod socks_udp;
 
 use std::fmt;
@@ -78,6 +82,8 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Socks,
+    /// The answer of SOCKS4 and 4A.
+    Socks4,
     /// The answer to CONNECT in HTTP.
     Tunnel,
     /// The origin answers the request, which was in absolute form.
@@ -115,6 +121,7 @@ impl Request {
         match self.form {
             // Programs do not use this address, but expect one of the right length.
             Form::Socks => &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            Form::Socks4 => &socks4::GRANTED,
             Form::Tunnel => b"HTTP/1.1 200 Connection established\r\n\r\n",
             Form::Plain | Form::Redirected => &[],
         }
@@ -125,6 +132,7 @@ impl Request {
     pub fn failed(&self, reason: Reason) -> Vec<u8> {
         match self.form {
             Form::Socks => socks::reply(socks::code(reason)).to_vec(),
+            Form::Socks4 => socks4::REJECTED.to_vec(),
             Form::Tunnel | Form::Plain => http::failed(reason),
             Form::Redirected => Vec::new(),
         }
@@ -175,11 +183,20 @@ pub struct Handshake {
 
 #[derive(Debug)]
 enum Machine {
+    /// Nothing has come that tells what the program speaks.
+    Any,
+    Socks4(socks4::Socks4),
     Socks(socks::Socks),
     Http(http::Head),
 }
 
 impl Handshake {
+    /// Creates a handshake in the protocol that the first byte tells: SOCKS4 and 4A, SOCKS5, or HTTP/1.1.
+    #[must_use]
+    pub const fn any(users: Users) -> Self {
+        Self { machine: Machine::Any, users }
+    }
+
     /// Creates a handshake in SOCKS5 (RFC 1928), with names and passwords as in RFC 1929.
     #[must_use]
     pub fn socks(users: Users) -> Self {
@@ -196,7 +213,16 @@ impl Handshake {
     /// Takes the bytes that arrived, and appends the bytes to write to `out`. Must not be called again after
     /// it has returned anything but [`Progress::More`].
     pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Progress {
+        if let (Machine::Any, Some(first)) = (&self.machine, bytes.first()) {
+            self.machine = match first {
+                4 => Machine::Socks4(socks4::Socks4::default()),
+                5 => Machine::Socks(socks::Socks::default()),
+                _ => Machine::Http(http::Head::default()),
+            };
+        }
         match &mut self.machine {
+            Machine::Any => Progress::More,
+            Machine::Socks4(socks) => socks.handle(bytes, &self.users, out),
             Machine::Socks(socks) => socks.handle(bytes, &self.users, out),
             Machine::Http(head) => head.handle(bytes, &self.users, out),
         }

@@ -18,9 +18,8 @@ mod meter;
 mod price;
 mod probe;
 pub(crate) mod racing;
-mod via;
 pub(crate) mod watch;
 
+pub use anabranch_net::via::{Cap, Period, Via, ViaError, check};
 pub use book::CapsError;
 pub use caps::Usage;
-pub use via::{Cap, Period, Via, ViaError, check};

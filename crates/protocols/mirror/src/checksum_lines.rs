@@ -60,12 +60,17 @@ pub fn find<T: PartialEq>(
     if is_one { Ok(best.map(|(_, hash)| hash)) } else { Err(Ambiguous) }
 }
 
-/// Returns the hash in a text that has a single line, even if that line names another file. `fits` works as
-/// in [`find`]. Returns `None` if the line does not count, or if there are several.
-pub fn only<T>(text: &[u8], fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>) -> Option<T> {
+/// Returns the hash in a text that has a single line, even if that line names another file, and the name in
+/// that line. `fits` works as in [`find`]. Returns `None` if the line does not count, or if there are
+/// several.
+pub fn only<T>(
+    text: &[u8],
+    fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>,
+) -> Option<(T, Option<Vec<u8>>)> {
     let mut lines = lines(text);
     let line = lines.next()??;
-    fits(line.tag, &line.hash).filter(|_| lines.next().is_none())
+    let hash = fits(line.tag, &line.hash).filter(|_| lines.next().is_none())?;
+    Some((hash, line.name))
 }
 
 /// Returns how well the path `own` in a list of hashes matches the file `name`: whether all of `own` is the
@@ -169,7 +174,7 @@ mod tests {
             assert_eq!(found(text), None, "{text:?}");
         }
         let fits = |_: Option<&[u8]>, hash: &[u8]| Some(hash.to_vec());
-        assert_eq!(only(b"aa  old.iso\r\n", fits), Some(vec![0xaa]));
+        assert_eq!(only(b"aa  old.iso\r\n", fits), Some((vec![0xaa], Some(b"old.iso".to_vec()))));
         assert_eq!(only(b"aa  old.iso\nbb", fits), None);
     }
 }

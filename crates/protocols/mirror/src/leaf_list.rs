@@ -193,18 +193,32 @@ const fn count(length: u64) -> u64 {
     }
 }
 
+/// A hash in the output of `b3sum`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SumLine {
+    /// The BLAKE3 hash.
+    pub root: [u8; 32],
+    /// The name in the line, if it is another one than the file has.
+    pub other_name: Option<Vec<u8>>,
+}
+
 /// Returns the BLAKE3 hash of the file `name` in the output of `b3sum`, with `--tag` or without; see
-/// [`checksum_lines`].
+/// [`checksum_lines`]. The only line of a text counts even if it names another file: the caller tells the
+/// user that name.
 #[must_use]
-pub fn b3sum(text: &[u8], name: &[u8]) -> Option<[u8; 32]> {
+pub fn b3sum(text: &[u8], name: &[u8]) -> Option<SumLine> {
     if text.len() > B3SUM_MAX {
         return None;
     }
     let root = |tag: Option<&[u8]>, hash: &[u8]| {
         hash.try_into().ok().filter(|_| tag.is_none_or(|tag| tag == b"BLAKE3"))
     };
+    if let Some(root) = checksum_lines::find(text, name, root).unwrap_or(None) {
+        return Some(SumLine { root, other_name: None });
+    }
     // The list is beside the file, which may have had another name when it was hashed.
-    checksum_lines::find(text, name, root).unwrap_or(None).or_else(|| checksum_lines::only(text, root))
+    let (root, other_name) = checksum_lines::only(text, root)?;
+    Some(SumLine { root, other_name })
 }
 
 #[cfg(test)]
@@ -291,21 +305,29 @@ mod tests {
     fn lines_of_b3sum() {
         let (a, b) = (ContentId::of(b"a").root, ContentId::of(b"b").root);
         let hex = |root: &[u8; 32]| data_encoding::HEXLOWER.encode(root);
+        let own = |text: &[u8], name: &[u8]| match b3sum(text, name) {
+            Some(SumLine { root, other_name: None }) => Some(root),
+            other => {
+                assert_eq!(other, None, "{text:?}");
+                None
+            }
+        };
         let two = format!("{}  x.iso\n{}  dir/y.iso\n", hex(&a), hex(&b).to_uppercase());
-        assert_eq!(b3sum(two.as_bytes(), b"x.iso"), Some(a));
-        assert_eq!(b3sum(two.as_bytes(), b"y.iso"), Some(b));
-        assert_eq!(b3sum(two.as_bytes(), b"iso"), None);
-        assert_eq!(b3sum(two.as_bytes(), b"z.iso"), None);
+        assert_eq!(own(two.as_bytes(), b"x.iso"), Some(a));
+        assert_eq!(own(two.as_bytes(), b"y.iso"), Some(b));
+        assert_eq!(own(two.as_bytes(), b"iso"), None);
+        assert_eq!(own(two.as_bytes(), b"z.iso"), None);
         // A single line is about the file beside it, even if that had another name when it was hashed.
-        assert_eq!(b3sum(format!("{} *old\r\n", hex(&a)).as_bytes(), b"new"), Some(a));
-        assert_eq!(b3sum(hex(&a).as_bytes(), b"new"), Some(a));
+        let only = b3sum(format!("{} *old\r\n", hex(&a)).as_bytes(), b"new");
+        assert_eq!(only, Some(SumLine { root: a, other_name: Some(b"old".to_vec()) }));
+        assert_eq!(own(hex(&a).as_bytes(), b"new"), Some(a));
         let tag = format!("BLAKE3 (a) = b) = {}\nBLAKE3 (c) = {}", hex(&a), hex(&b));
-        assert_eq!(b3sum(tag.as_bytes(), b"a) = b"), Some(a));
-        assert_eq!(b3sum(tag.as_bytes(), b"c"), Some(b));
+        assert_eq!(own(tag.as_bytes(), b"a) = b"), Some(a));
+        assert_eq!(own(tag.as_bytes(), b"c"), Some(b));
         let escaped = format!("{}  x\n\\{}  a\\nb\\\\c\n", hex(&b), hex(&a));
-        assert_eq!(b3sum(escaped.as_bytes(), b"a\nb\\c"), Some(a));
+        assert_eq!(own(escaped.as_bytes(), b"a\nb\\c"), Some(a));
         for none in ["", "\n", "<html>404</html>", &hex(&a)[1..], &format!("{}x", hex(&a))] {
-            assert_eq!(b3sum(none.as_bytes(), b"x"), None, "{none}");
+            assert_eq!(own(none.as_bytes(), b"x"), None, "{none}");
         }
     }
 

@@ -1,13 +1,15 @@
 //! Fetches ranges of files from HTTP servers, each over the route that the caller chose.
 //!
-//! A [`Client`] runs one thread. A *route* answers its fetches one after the other and keeps one connection
-//! to each origin. It speaks HTTP/2 where the server offers that over TLS. Where it is safe, a route sends
-//! the next request while the answer before it still flows (pipelining), so that no round trip lies between
-//! two answers. The client validates an answer before it hands over a byte of it. An answer that is not
-//! exactly what was asked for becomes a [`FetchError`] and never data.
+//! A [`Client`] runs on the thread of an [`Engine`], which it may share. A *route* answers its fetches one
+//! after the other and keeps one connection to each origin. It speaks HTTP/2 where the server offers that
+//! over TLS. Where it is safe, a route sends the next request while the answer before it still flows
+//! (pipelining), so that no round trip lies between two answers. The client validates an answer before it
+//! hands over a byte of it. An answer that is not exactly what was asked for becomes a [`FetchError`] and
+//! never data.
 //!
-//! * `api`: the requests, options and events that callers see. `settings` and `netrc` read the options,
-//!   `origin` takes URLs apart, `event_queue` hands events to the caller, `error` says why a fetch failed.
+//! * `engine`: the thread of one or several clients. `api`: the requests, options and events that callers
+//!   see. `settings` and `netrc` read the options, `origin` takes URLs apart, `event_queue` hands events to
+//!   the caller, `error` says why a fetch failed.
 //! * `route_worker`: runs the fetches of one route; its module `pipeline` sends requests before their turn.
 //!   `request` builds requests. `response_fields`, `redirect`, `validate` and `body_count` read an answer,
 //!   follow it elsewhere, and check its head and its body. `testing` stands in for connections with a
@@ -18,6 +20,7 @@
 mod api;
 mod body_count;
 mod connect;
+mod engine;
 mod error;
 mod event_queue;
 mod h1;
@@ -41,10 +44,9 @@ mod validate;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::thread;
 
-use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use self::api::FETCHES_MAX;
 pub use self::api::{
@@ -52,6 +54,7 @@ pub use self::api::{
     StartError,
 };
 use self::connect::WindowClamp;
+pub use self::engine::Engine;
 pub use self::error::{CredentialStatus, FetchError};
 use self::event_queue::EventQueue;
 use self::origin::{Origin, Url};
@@ -64,32 +67,38 @@ enum Command {
     Window(RouteId, u64),
 }
 
-/// Fetches from HTTP servers on a thread of its own. No method of it waits for the network. Dropping the
-/// client ends the thread and closes every connection.
+/// Fetches from HTTP servers on the thread of an [`Engine`]. No method of it waits for the network. Dropping
+/// the client closes every connection.
 pub struct Client {
     settings: Arc<Settings>,
     queue: Arc<EventQueue>,
-    /// The channel to the thread; `None` only while the client is dropped.
+    /// The channel to the main task; `None` only while the client is dropped.
     commands: Option<mpsc::UnboundedSender<Command>>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// Disconnects when the main task has ended.
+    end: std::sync::mpsc::Receiver<()>,
+    /// The engine ends with its last client.
+    _engine: Engine,
 }
 
 impl Client {
-    /// Starts the client and its thread.
+    /// Starts the client, on the engine in `options` or on one of its own.
     ///
     /// # Errors
     /// If a file cannot be read, a header field is invalid or is one that the client sets itself, or a proxy
     /// is of an unknown kind. Also if the system has no thread or descriptor left.
-    pub fn start(options: Options) -> Result<Self, StartError> {
+    pub fn start(mut options: Options) -> Result<Self, StartError> {
+        let engine = options.engine.take();
         let settings = Arc::new(Settings::new(options)?);
         let queue = Arc::new(EventQueue::new()?);
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let engine = engine.map_or_else(Engine::start, Ok)?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let (own, shared) = (Arc::clone(&settings), Arc::clone(&queue));
-        let thread = thread::Builder::new()
-            .name("http".to_owned())
-            .spawn(move || runtime.block_on(run(own, shared, inbox)))?;
-        Ok(Self { settings, queue, commands: Some(commands), thread: Some(thread) })
+        let (running, end) = std::sync::mpsc::channel();
+        engine.spawn(async move {
+            run(own, shared, inbox).await;
+            drop::<std::sync::mpsc::Sender<()>>(running);
+        });
+        Ok(Self { settings, queue, commands: Some(commands), end, _engine: engine })
     }
 
     /// Whether the client uses a proxy for `url`. If so, the address of the URL's server says nothing about
@@ -156,11 +165,9 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The thread ends when its channel is closed.
+        // The main task ends when its channel is closed, and its routes end with it.
         self.commands = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.end.recv();
     }
 }
 
@@ -172,15 +179,17 @@ pub fn parse_responses(pieces: &[&[u8]]) -> (Vec<(u16, Vec<u8>)>, bool) {
     h1::parse_responses(pieces)
 }
 
-/// A route, as the thread's main task sees it.
+/// A route, as the client's main task sees it.
 struct RouteHandle {
     fetches: mpsc::UnboundedSender<QueuedFetch>,
     window: Arc<WindowClamp>,
 }
 
-/// The thread's main task: it hands each command to its route, and starts a task for a new route.
+/// The client's main task: it hands each command to its route, and starts a task for a new route.
 async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::UnboundedReceiver<Command>) {
     let mut routes: HashMap<RouteId, RouteHandle> = HashMap::new();
+    // Dropping the set ends the tasks of the routes and closes their connections.
+    let mut tasks = JoinSet::new();
     // Dropping an entry cancels the fetch.
     let mut running: HashMap<FetchId, oneshot::Sender<()>> = HashMap::new();
     while let Some(command) = inbox.recv().await {
@@ -204,7 +213,7 @@ async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::U
             let window = Arc::new(WindowClamp::default());
             let (settings, queue, window_too) =
                 (Arc::clone(&settings), Arc::clone(&queue), Arc::clone(&window));
-            tokio::spawn(RouteWorker::new(route, settings, queue, window_too, inbox).work());
+            tasks.spawn(RouteWorker::new(route, settings, queue, window_too, inbox).work());
             RouteHandle { fetches, window }
         });
         match command {

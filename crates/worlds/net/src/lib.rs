@@ -69,6 +69,7 @@ pub mod testing;
 pub mod tun;
 pub mod udp;
 mod uplink;
+pub mod via;
 
 pub use clock::Clock;
 pub use egress::{Egress, other_egresses, usable_egresses};

@@ -1,6 +1,6 @@
 //! Quantities as people write them: a number and a unit, `1.5 GiB`, `100Mbit`, `50 ms`.
 
-use anabranch_algo::Span;
+use anabranch_algo::{Rate, Span};
 
 /// The longest time that can be written, in nanoseconds: a century, which leaves room for sums.
 const NANOS_MAX: f64 = 3.2e18;
@@ -40,6 +40,24 @@ pub fn bytes(text: &str) -> Option<f64> {
     let (number, unit) = split(text)?;
     let one = bytes_of(unit).or_else(|| bytes_of(&format!("{unit}B")))?;
     Some(number * one)
+}
+
+/// The largest rate that can be written, in bytes a second.
+const RATE_MAX: f64 = 1e15;
+
+/// Reads a data rate, in which `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
+///
+/// # Errors
+/// If the text is no rate, or one of less than a packet a second, at which nothing would ever be sent; the
+/// error is a sentence for the user.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    match bytes(text.trim().trim_end_matches("/s")).filter(|bytes| *bytes <= RATE_MAX) {
+        Some(bytes) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),
+        Some(_) => Err("out of range: 1500 bytes a second is the least".into()),
+        None => Err(format!(
+            "'{text}' is no rate: a number, with k, M, G, Ki, Mi or Gi behind it, and bit for bits"
+        )),
+    }
 }
 
 /// Reads a length of time in ns, us, ms, s or min; a zero needs no unit.

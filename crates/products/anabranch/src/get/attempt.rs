@@ -315,6 +315,7 @@ fn fetch_one(
 ) -> Result<FileOutcome> {
     let Attempt { variant, found, others, came } = attempt;
     if let Some(place) = place {
+        existing::promote(found, place, events.observer)?;
         existing::adopt(request, found, place, events.observer)?;
         if let Some(end) = existing::already(request, found, place, events.observer)? {
             return Ok(end);
@@ -401,12 +402,13 @@ fn outcome(
     };
     let id = finished.as_ref().map_or(found.id, |finished| ContentId { root: finished.root, ..found.id });
     let Finished { signer, dissent, .. } = finished.unwrap_or_default();
-    if result.is_ok() && !found.named {
+    let is_of_a_part = request.is_of_a_part();
+    if result.is_ok() && !found.named && !is_of_a_part {
         remember(&request.history, found, content, id, signer.is_some() || verified != Verified::Nothing);
     }
     dissent.iter().for_each(|warning| events.observer.warning(warning));
     let is_wrong = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
-    if is_wrong || result.is_err() && verified == Verified::Whole {
+    if is_wrong || (result.is_err() || is_of_a_part) && verified == Verified::Whole {
         // The check that would have verified the file comes at its end. That check failed or was not reached.
         verified = Verified::Nothing;
     }
@@ -423,10 +425,15 @@ fn outcome(
         }
         verified_by = Some(VouchedBy::Signature(signer));
     }
+    let is_said = matches!(verified, Verified::Nothing | Verified::Unchanged)
+        || matches!(verified_by, Some(VouchedBy::Hosts(_)));
+    // A reader was told when it began.
+    let is_advised = is_said && result.is_ok() && request.reader.is_none() && found.is_unverified();
     let mut report = Report {
         verified,
         verified_by,
         unverified_since,
+        advice: is_advised.then(|| found.advice()),
         ..content.report(&id, String::new(), result.is_ok())
     };
     if let Some(came) = came {
@@ -436,7 +443,7 @@ fn outcome(
         // The root in the journal was made up for an unknown content.
         report.content = None;
     }
-    Ok(FileOutcome { id, report, result, has_dissent: !dissent.is_empty() })
+    Ok(FileOutcome { report, result })
 }
 
 /// Records in the history which URLs have the file. A URL that delivered only a part of it may have other

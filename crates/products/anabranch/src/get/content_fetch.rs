@@ -35,9 +35,8 @@ pub(super) const CHECKING_WHOLE: &str = "checking the whole";
 /// check if the caller stops the transfer.
 pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
     let Context { world, observer, .. } = cx;
-    move |total_bytes, done_bytes| {
-        let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
-        observer.checking(world.now(), what, progress);
+    move |total_bytes, checked_bytes| {
+        observer.checking(world.now(), what, total_bytes, checked_bytes);
         !observer.is_stopped()
     }
 }

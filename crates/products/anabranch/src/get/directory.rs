@@ -51,12 +51,6 @@ pub(super) fn get(
     let sum = FileTotals { files, ..FileTotals::default() };
     let (liars, deaf, recalled) = (Vec::new(), BTreeSet::new(), Vec::new());
     let mut download = DirectoryDownload { request, base, beside, by, directory, sum, liars, deaf, recalled };
-    if let VouchedBy::Hosts(hosts) = &download.by {
-        events.observer.notice(&format!(
-            "UNVERIFIED: files are only compared, by hashes that {} itself offers",
-            hosts.join(" and ")
-        ));
-    }
     let result = download.fetch(metalink, events).and_then(|()| match download.sum.most_specific() {
         Some(code) => Err(download.sum.failure(code, "; perhaps the URLs in the Metalink are wrong")),
         None => Ok(()),
@@ -68,7 +62,15 @@ pub(super) fn get(
     // If the hashes of some files are known only from earlier transfers, the oldest day counts.
     let by = download.recalled.into_iter().min().map_or(download.by, VouchedBy::History);
     let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
-    Ok(Outcome { report: Report { verified_by, ..report }, result })
+    let advice = match &verified_by {
+        Some(VouchedBy::Hosts(hosts)) if report.complete => Some(format!(
+            "files are only compared, by hashes that {} itself offers: a Metalink that you trust verifies \
+             them",
+            hosts.join(" and ")
+        )),
+        _ => report.advice,
+    };
+    Ok(Outcome { report: Report { verified_by, advice, ..report }, result })
 }
 
 /// Refuses a Metalink of several files together with options or URLs that are for one file, and file names
@@ -174,11 +176,6 @@ impl DirectoryDownload<'_> {
         for file in others {
             self.one(file, events)?;
         }
-        if self.sum.unverified > 0 {
-            events
-                .observer
-                .notice(&format!("UNVERIFIED: {} files, of which there is no hash", self.sum.unverified));
-        }
         Ok(())
     }
 
@@ -211,10 +208,9 @@ impl DirectoryDownload<'_> {
             } else {
                 missing.push(file);
             }
-            let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.sum.totals;
+            let ByteTotals { total_bytes, resumed_bytes, .. } = self.sum.totals;
             if resumed_bytes > 0 {
-                let snapshot = Progress { total_bytes, done_bytes, resumed_bytes, ..Progress::default() };
-                observer.checking(world.now(), CHECKING_PART, snapshot);
+                observer.checking(world.now(), CHECKING_PART, total_bytes, resumed_bytes);
             }
             if observer.is_stopped() {
                 return Err(Error::interrupted("interrupted; nothing was fetched"));
@@ -255,12 +251,12 @@ impl DirectoryDownload<'_> {
         let elapsed_s = self.sum.elapsed_s;
         let paths = self.sum.rows.clone();
         events.observer.among(Progress {
-            total_bytes,
+            total_bytes: Some(total_bytes),
             done_bytes,
             resumed_bytes,
             elapsed_s,
             paths,
-            note: None,
+            ..Progress::default()
         });
         if events.observer.is_stopped() {
             return Err(Error::interrupted("interrupted; what arrived is kept"));
@@ -286,7 +282,8 @@ impl DirectoryDownload<'_> {
         };
         let failure = match ended {
             Ok((found, FileOutcome { report, result, .. })) => {
-                self.sum.totals.total_bytes = total_bytes + report.last.total_bytes.max(size);
+                self.sum.totals.total_bytes =
+                    total_bytes + report.last.total_bytes.unwrap_or_default().max(size);
                 self.sum.totals.done_bytes += report.last.done_bytes;
                 self.sum.totals.resumed_bytes += report.last.resumed_bytes;
                 self.sum.add(&report.last);

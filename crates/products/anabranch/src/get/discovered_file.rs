@@ -74,6 +74,8 @@ pub(super) struct DiscoveredFile {
     pub(super) claims: Vec<Claim>,
     /// The signature that the file must also have.
     pub(super) signed: Option<Signed>,
+    /// A list of hashes that lies beside the file and has it, for the user to look at.
+    pub(super) sums: Option<Url>,
     /// The history entry of the earlier transfer, if only this entry gives the root hash.
     pub(super) recalled: Option<HistoryEntry>,
     /// The contents by which a file at the destination may be recognised if neither `proof` nor a signature
@@ -89,6 +91,17 @@ pub(super) struct ExistingFile {
     pub(super) id: ContentId,
     /// The day of the earlier transfer.
     pub(super) since: String,
+}
+
+/// How a clause about a file begins that nobody vouches for whom the user has to trust.
+const UNVERIFIED: &str = "UNVERIFIED: ";
+
+/// Returns a clause that says what would verify a file; `sums` is a list of hashes beside it that has it.
+pub(super) fn how_to_verify(sums: Option<&Url>) -> String {
+    match sums {
+        Some(sums) => format!("`checksum` {sums} verifies it, as far as you trust that list"),
+        None => "`checksum` with a hash that you trust, or a list such as SHA256SUMS, verifies it".to_owned(),
+    }
 }
 
 impl DiscoveredFile {
@@ -130,6 +143,20 @@ impl DiscoveredFile {
         }
     }
 
+    /// Whether the verdict on the whole file will begin with UNVERIFIED, if mirrors alone deliver it.
+    pub(super) fn is_unverified(&self) -> bool {
+        let has_no_proof = matches!(self.verified(), Verified::Nothing | Verified::Unchanged);
+        self.signed.is_none() && (has_no_proof || self.is_self_asserted())
+    }
+
+    /// Returns the sentence for [`Report::advice`](crate::Report::advice), for a file that
+    /// [is unverified](Self::is_unverified).
+    pub(super) fn advice(&self) -> String {
+        let why = self.verification_by_hashes();
+        let why = why.strip_prefix(UNVERIFIED).unwrap_or(&why);
+        format!("{why}: {}", how_to_verify(self.sums.as_ref()))
+    }
+
     /// Returns a clause that says how the file is verified.
     pub(super) fn verification_text(&self) -> String {
         match (&self.signed, &self.vouched_by) {
@@ -143,17 +170,17 @@ impl DiscoveredFile {
 
     fn verification_by_hashes(&self) -> String {
         if let Some(day) = self.since() {
-            return format!("UNVERIFIED: held against what came on {day}, of which there was no hash either");
+            return format!("{UNVERIFIED}held against what came on {day}, of which there was no hash either");
         }
         if let Some(VouchedBy::Hosts(hosts)) = &self.vouched_by {
             let what = match self.check {
                 Check::Leaves(_) => "every 16 KiB is",
                 Check::Pieces { .. } => "every piece is",
-                Check::Nothing => "the whole will be",
+                Check::Nothing => "the whole is",
             };
             let offer = if hosts.len() == 1 { "itself offers" } else { "themselves offer" };
             let hosts = hosts.join(" and ");
-            return format!("UNVERIFIED: {what} only compared, by hashes that {hosts} {offer}");
+            return format!("{UNVERIFIED}{what} only compared, by hashes that {hosts} {offer}");
         }
         let whole = self.whole_kinds();
         let and_whole = if whole.is_empty() { String::new() } else { format!(", and the whole by {whole}") };
@@ -164,20 +191,19 @@ impl DiscoveredFile {
             }
             Check::Nothing if !whole.is_empty() => format!("will be verified as a whole, by {whole}"),
             Check::Nothing if self.mirrors.len() == 1 => {
-                "UNVERIFIED: there is no hash of it, and no other mirror to compare it with".to_owned()
+                format!("{UNVERIFIED}there is no hash of it, and no other mirror to compare it with")
             }
             Check::Nothing if !self.claims.is_empty() => {
                 let mut hosts: Vec<&str> = self.claims.iter().map(|claim| claim.by.as_str()).collect();
                 hosts.dedup();
                 format!(
-                    "UNVERIFIED: mirrors are only compared with each other, for the hashes that {} offers \
-                     count only if more than half of those that you named say the same: give `checksum`, or \
-                     a Metalink that you trust",
+                    "{UNVERIFIED}mirrors are only compared with each other, for the hashes that {} offers \
+                     count only if more than half of those that you named say the same",
                     hosts.join(" or ")
                 )
             }
             Check::Nothing => {
-                "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other".to_owned()
+                format!("{UNVERIFIED}there is no hash of it, so mirrors are only compared with each other")
             }
         }
     }

@@ -46,6 +46,7 @@ use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
 use crate::error::ErrorKind;
+use crate::filenames::show;
 use crate::openpgp::Signatures;
 use crate::{Error, Result};
 use patience::BESIDE_FOR;
@@ -58,8 +59,10 @@ pub(super) const MIRRORS_MAX: usize = 64;
 const EARLY_LEAVES_MAX: usize = 2 << 20;
 /// The most bytes of a `b3sum` document that are requested; its one line is shorter.
 const LINE_MAX: usize = 16 * 1024;
-/// What a probe asks for: the file at the mirror of this index, a Metalink, a leaf list, a `b3sum` line, or
-/// an OpenPGP signature.
+/// The most bytes of a list of hashes beside a file that are requested.
+const SUMS_MAX: usize = 256 * 1024;
+/// What a probe asks for: the file at the mirror of this index, a Metalink, a leaf list, a `b3sum` line, an
+/// OpenPGP signature, or a list of hashes of all files beside this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeKind {
     Mirror(usize),
@@ -67,6 +70,7 @@ enum ProbeKind {
     Leaves,
     Line,
     Signature,
+    Sums,
 }
 
 impl ProbeKind {
@@ -227,6 +231,9 @@ struct Documents {
     /// The leaf list of the content that the user means.
     leaves: Option<LeafList>,
     signatures: Signatures,
+    /// A list of hashes beside the first URL that has the file. It is only shown to the user, who may trust
+    /// it.
+    sums: Option<Url>,
     /// What servers themselves say of the file, each with the index of the URL whose server says it.
     told: Vec<(usize, Told)>,
     /// A Metalink of several files, if discovery found such a directory instead of one file; its URL; and the
@@ -503,13 +510,25 @@ impl Discovery<'_> {
             },
             ProbeKind::Leaves => self.leaves_came(&body, by, false),
             ProbeKind::Signature => self.documents.signatures.add(body),
+            ProbeKind::Sums => {
+                let name = self.mirrors.first().map(|mirror| mirror.url.decoded_path()).unwrap_or_default();
+                let has_it = Digests::in_list(&body, &name).is_ok_and(|digests| digests.is_some());
+                self.documents.sums = has_it.then_some(url);
+            }
             ProbeKind::Line => {
                 let number = by.unwrap_or_default();
                 let name =
                     self.mirrors.get(number).and_then(|mirror| mirror.url.file_name()).unwrap_or_default();
-                let root = leaf_list::b3sum(&body, &name);
-                let told = root.map(|root| (number, Told { root: Some(root), ..Told::default() }));
-                self.documents.told.extend(told);
+                if let Some(line) = leaf_list::b3sum(&body, &name) {
+                    if let Some(other) = line.other_name {
+                        let other = show(String::from_utf8_lossy(&other).as_ref());
+                        self.says.notices.push(format!(
+                            "{url} has a single hash, for a file called {other}: it is taken for the hash of \
+                             this file, which may have been renamed"
+                        ));
+                    }
+                    self.documents.told.push((number, Told { root: Some(line.root), ..Told::default() }));
+                }
             }
         }
         if self.documents.told.len() > known {

@@ -81,7 +81,8 @@ impl Download {
     pub fn start(self) -> Result<Transfer> {
         // The handle stops only this transfer, and nothing else that the caller's `Stop` is for.
         let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
-        Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, None, listener))
+        let client = self.settings.client.clone();
+        Transfer::spawn(stop.clone(), client.as_ref(), move |listener| self.run_until(stop, None, listener))
     }
 
     pub(super) fn run_until(
@@ -92,14 +93,23 @@ impl Download {
     ) -> Result<Report> {
         let every = span(self.settings.progress_every);
         let mut observer = Observer::new(listener, stop, every);
+        let settings = match self.settings.clone().with_list(&mut observer) {
+            Ok(settings) => settings,
+            Err(error) => return fetch::failed(error, &mut observer),
+        };
+        let this = Self { settings, ..self };
+        this.run_with(reader, &mut observer)
+    }
+
+    fn run_with(self, reader: Option<ReassemblyBuffer>, observer: &mut Observer<'_>) -> Result<Report> {
         if self.settings.is_each {
             let directory = self.output.outer().to_owned();
             let files = if reader.is_some() { Err(needs_a_directory()) } else { self.each() };
-            return each::fetch(files, Self::request, &directory, &mut observer);
+            return each::fetch(files, Self::request, &directory, observer);
         }
         match self.request() {
-            Ok((request, locators)) => fetch::fetch(&Request { reader, ..request }, locators, &mut observer),
-            Err(error) => fetch::failed(error, &mut observer),
+            Ok((request, locators)) => fetch::fetch(&Request { reader, ..request }, locators, observer),
+            Err(error) => fetch::failed(error, observer),
         }
     }
 

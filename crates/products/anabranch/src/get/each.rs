@@ -15,7 +15,7 @@ use super::request::Request;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
 use crate::filenames::{lossy, show};
-use crate::{Error, FileReport, Progress, Report, Result, Verified, VouchedBy};
+use crate::{Error, FileReport, Report, Result, Verified, VouchedBy};
 
 /// Fetches the file of each URL, in order, into `directory`. `request` checks the options of a file when its
 /// turn comes.
@@ -39,7 +39,7 @@ pub(super) fn fetch<File>(
     let mut is_stopped = false;
     for (url, file) in files {
         let name = url.file_name().map_or_else(|| url.to_string(), |name| shown(&name));
-        observer.among(Progress::default());
+        observer.begin_anew();
         observer.about(Some(name.clone()));
         let ended = match observer.is_stopped() {
             true => Err(Error::interrupted("interrupted; nothing of it was fetched")),
@@ -49,7 +49,7 @@ pub(super) fn fetch<File>(
         let Outcome { report, result } =
             ended.unwrap_or_else(|error| Outcome { report: Report::default(), result: Err(error) });
         sum.add(&report.last);
-        sum.totals.total_bytes += report.last.total_bytes;
+        sum.totals.total_bytes += report.last.total_bytes.unwrap_or_default();
         sum.totals.done_bytes += report.last.done_bytes;
         sum.totals.resumed_bytes += report.last.resumed_bytes;
         sum.banned.extend(report.banned.iter().cloned());

@@ -15,7 +15,7 @@ use crate::filenames::show;
 use crate::target::{
     Begun, Blocks, DestPath, exists, is_there_in_pieces, opening_of, remove_leftovers, what_has_the_name,
 };
-use crate::{Error, Progress, Report, Result, Verified};
+use crate::{Error, Progress, Report, Result, Verified, target};
 
 /// Makes a file at the destination that another program has begun the part file of this transfer, if the
 /// request asks for that and some blocks of the file are proven to be right.
@@ -35,9 +35,8 @@ pub(super) fn adopt(
     let total_bytes = found.id.length;
     let Some(begun) = Begun::of(place, found.id)? else { return Ok(()) };
     let clock = Clock::start();
-    let mut progress = |done_bytes: u64| {
-        let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
-        observer.checking(clock.now(), CHECKING_PART, progress);
+    let mut progress = |checked_bytes: u64| {
+        observer.checking(clock.now(), CHECKING_PART, total_bytes, checked_bytes);
         !observer.is_stopped()
     };
     let blocks = match &found.check {
@@ -74,6 +73,25 @@ pub(super) fn adopt(
     begun.becomes_part(&found.aliases, &blocks)
 }
 
+/// Gives a file that an earlier transfer kept as `NAME.unverified` its name, if it has the hash that is
+/// wanted now.
+///
+/// # Errors
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read or renamed,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
+pub(super) fn promote(found: &DiscoveredFile, place: &DestPath, observer: &mut Observer<'_>) -> Result<()> {
+    let (clock, length) = (Clock::start(), found.id.length);
+    let mut progress = |checked_bytes: u64| {
+        observer.checking(clock.now(), CHECKING_PART, length.max(checked_bytes), checked_bytes);
+        !observer.is_stopped()
+    };
+    if let Some(kept) = target::promote(place, &found.id, &found.proof, &mut progress)? {
+        let kept = show(place.path().with_file_name(kept));
+        observer.notice(&format!("{kept} has the hash that is wanted: it is {} now", show(place.path())));
+    }
+    Ok(())
+}
+
 /// Returns the outcome if the file exists already and is recognised by a content of an earlier transfer, by
 /// hashes of pieces, or by a hash of the whole while servers have a file of another length. Returns `None` in
 /// other cases: where a signature is needed, or servers have a file of the length that the hash belongs to,
@@ -95,9 +113,8 @@ pub(super) fn already(
     }
     let clock = Clock::start();
     let length = found.id.length;
-    let mut progress = |done_bytes: u64| {
-        let progress = Progress { total_bytes: length.max(done_bytes), done_bytes, ..Progress::default() };
-        observer.checking(clock.now(), CHECKING_PART, progress);
+    let mut progress = |checked_bytes: u64| {
+        observer.checking(clock.now(), CHECKING_PART, length.max(checked_bytes), checked_bytes);
         !observer.is_stopped()
     };
     let report = match &found.there[..] {
@@ -143,9 +160,10 @@ pub(super) fn already(
     let Some((id, report)) = report else { return Ok(None) };
     remove_leftovers(place, &id);
     let all = id.length;
-    let last = Progress { total_bytes: all, done_bytes: all, resumed_bytes: all, ..Progress::default() };
+    let (done_bytes, resumed_bytes) = (all, all);
+    let last = Progress { total_bytes: Some(all), done_bytes, resumed_bytes, ..Progress::default() };
     let report = Report { last, content: Some(id.to_string()), complete: true, ..report };
-    Ok(Some(FileOutcome { id, report, result: Ok(()), has_dissent: false }))
+    Ok(Some(FileOutcome { report, result: Ok(()) }))
 }
 
 /// Whether the existing file begins otherwise than the files of most mirrors, or the mirrors are split over

@@ -53,7 +53,7 @@ pub(super) fn fetch_in(
     let outcome = fetch_named(request, locators, &mut EventLoop::new(world, observer, request.timeout));
     match outcome {
         Ok(Outcome { report, result }) => {
-            if report.last.total_bytes > 0 || report.complete {
+            if report.last.total_bytes.is_some_and(|total| total > 0) || report.complete {
                 observer.send(Event::Progress(Box::new(report.last.clone())));
             }
             observer.send(Event::Finished(Box::new(report.clone())));

@@ -74,15 +74,23 @@ impl FileTotals {
             row.rate_bytes = (row.bytes as f64 / seconds) as u64;
         }
         let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.totals;
+        let advice = (complete && self.unverified > 0).then(|| {
+            let files = if self.unverified == 1 { "file" } else { "files" };
+            format!(
+                "there is no hash of {} {files}: a Metalink with hashes, or with `each` a list such as \
+                 SHA256SUMS for `checksum`, verifies them",
+                self.unverified
+            )
+        });
         let is_nothing = !complete && (done_bytes == 0 || self.missing.len() == self.files);
         Report {
             last: Progress {
-                total_bytes,
+                total_bytes: Some(total_bytes),
                 done_bytes,
                 resumed_bytes,
                 elapsed_s: self.elapsed_s,
                 paths: self.rows,
-                note: None,
+                ..Progress::default()
             },
             target,
             content: Some(format!("{} files", self.files)),
@@ -91,6 +99,7 @@ impl FileTotals {
             verified: if self.unverified > 0 || is_nothing { Verified::Nothing } else { Verified::Files },
             verified_by: None,
             unverified_since: None,
+            advice,
         }
     }
 }

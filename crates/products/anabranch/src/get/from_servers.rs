@@ -19,9 +19,6 @@ use crate::event::Observer;
 use crate::filenames::lossy;
 use crate::{Error, Report, Result, VouchedBy};
 
-/// The text before the content's name in a hint on how others can fetch the same bytes.
-const URI_HINT: &str = "with it others get just these bytes: anabranch:";
-
 /// Fetches the content that the servers in `named` have. `sources` speak mmTP. Returns `None` if no server
 /// has the content, so that `sources` are to deliver it alone.
 pub(super) fn fetch(
@@ -93,12 +90,18 @@ impl Transfer<'_> {
                 ));
             }
             let is_read = request.reader.is_some();
-            match is_read && sources.is_empty() && first.is_vouched_for_by_nobody() {
+            let is_unverified = sources.is_empty() && first.is_unverified();
+            match (is_unverified, is_read) {
                 // A reader sees no report, and may have asked for errors only.
-                true => observer.warning(&first.verification_text()),
-                false => observer.notice(&first.verification_text()),
+                (true, true) if first.is_vouched_for_by_nobody() => {
+                    observer.warning(&format!("UNVERIFIED: {}", first.advice()));
+                }
+                (true, true) => observer.notice(&first.advice()),
+                // The report says it at the end, with what would help.
+                (true, false) => {}
+                (false, _) => observer.notice(&first.verification_text()),
             }
-            if is_read && sources.is_empty() && first.is_verified_at_the_end() {
+            if is_read && !request.is_of_a_part() && sources.is_empty() && first.is_verified_at_the_end() {
                 observer.notice(
                     "what is read is only known to be right when all of it has come without an error",
                 );
@@ -106,12 +109,8 @@ impl Transfer<'_> {
             path = first.names.path(request, false, &first.id, observer)?;
             (!is_read).then(|| request.place(&path)).transpose()
         };
-        let (found, FileOutcome { id, report, result, has_dissent }) =
+        let (_, FileOutcome { report, result, .. }) =
             attempt::fetch(request, *candidates, sources, &mut begin, events)?;
-        // Do not print an id for a file that a server disputes.
-        if result.is_ok() && !found.named && !has_dissent {
-            events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
-        }
         Ok(Some(Outcome { report: Report { target: lossy(&path), ..report }, result }))
     }
 }

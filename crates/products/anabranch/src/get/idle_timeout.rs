@@ -42,11 +42,12 @@ impl SlowTimer {
         if rate < patience.slow {
             return Some(format!("{came} bytes have come in {} s, which is slow", seconds(span)));
         }
-        let rest = rate.time_for(progress.total_bytes.saturating_sub(progress.done_bytes));
+        let missing = progress.total_bytes.unwrap_or_default().saturating_sub(progress.done_bytes);
+        let rest = rate.time_for(missing);
         if rest > patience.rest {
             return Some(format!("the rest would take {} h, which is slow", seconds(rest) / 3_600));
         }
-        let is_endless = progress.total_bytes == 0 && self.lasted >= patience.endless;
+        let is_endless = progress.total_bytes.is_none() && self.lasted >= patience.endless;
         is_endless.then(|| format!("it has not ended after {} s", seconds(self.lasted)))
     }
 
@@ -122,8 +123,9 @@ mod tests {
         (1..=1_000).find_map(|second| {
             let bytes = rate * second;
             let path = PathProgress { bytes, ..PathProgress::default() };
+            let total_bytes = Some(total).filter(|total| *total > 0);
             let so_far =
-                Progress { total_bytes: total, done_bytes: bytes, paths: vec![path], ..Progress::default() };
+                Progress { total_bytes, done_bytes: bytes, paths: vec![path], ..Progress::default() };
             let now = Time::from_nanos(second * 1_000_000_000);
             let why = timer.look(now, Patience::of_turn(turn), || Some(so_far))?;
             Some((second, why))

@@ -10,6 +10,7 @@ use anabranch_mirror::url::Url;
 use anabranch_mmtp::uri::Uri;
 
 use super::network_source::NetworkName;
+use super::offered_names::PAGE_NAME;
 use super::origin::{Origin, origin};
 use crate::checksum::FileNames;
 use crate::filenames::show;
@@ -24,6 +25,9 @@ pub(super) struct Locators {
     pub(super) network: Option<NetworkName>,
     /// The URLs of the file, including the mirrors that the URI names.
     pub(super) urls: Vec<Url>,
+    /// How many of `urls`, one after the other, are of each of several files; empty if each URL is a file of
+    /// its own.
+    pub(super) mirrors_of_each: Vec<usize>,
     /// The URLs of Metalinks that are still to be fetched.
     pub(super) lists: Vec<Url>,
     /// A Metalink that was read, and its location.
@@ -78,6 +82,29 @@ impl Locators {
         Ok(new)
     }
 
+    /// Reads the URLs of several files. Each item has all URLs of one file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL.
+    pub(super) fn of_files<S: AsRef<str>, F: IntoIterator<Item = S>>(
+        files: impl IntoIterator<Item = F>,
+    ) -> Result<Self> {
+        let mut all = Self::default();
+        for names in files {
+            let file = Self::read(names)?;
+            if file.uri.is_some() || !file.lists.is_empty() || file.metalink.is_some() {
+                return Err(Error::usage(NOT_EACH));
+            }
+            all.mirrors_of_each.push(file.urls.len());
+            all.urls.extend(file.urls);
+            all.origins.extend(file.origins);
+        }
+        if all.urls.is_empty() {
+            return Err(Error::usage("nothing to fetch: no URL is named"));
+        }
+        Ok(all)
+    }
+
     /// Sets the class of the network by which the content is fetched.
     ///
     /// # Errors
@@ -126,21 +153,28 @@ impl Locators {
         }
     }
 
-    /// Returns the locators of each URL alone, where each URL names a file of its own.
+    /// Returns the locators of each file alone, with its first URL.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if anything but URLs is named, or two URLs have the same
     /// file name.
     pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
         if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
-            return Err(Error::usage(
-                "`each` fetches URLs of files, each as a file of its own: fetch a URI, a Metalink or a name \
-                 in a network by itself",
-            ));
+            return Err(Error::usage(NOT_EACH));
         }
+        let mut rest = &self.urls[..];
+        let ones = vec![1; self.urls.len()];
+        let counts = if self.mirrors_of_each.is_empty() { &ones } else { &self.mirrors_of_each };
+        let files = counts.iter().map(|count| {
+            let (file, others) = rest.split_at(*count);
+            rest = others;
+            file
+        });
+        let files: Vec<&[Url]> = files.filter(|file| !file.is_empty()).collect();
         let mut names: BTreeMap<Vec<u8>, &Url> = BTreeMap::new();
-        for url in &self.urls {
-            if let Some(name) = url.file_name()
+        for url in files.iter().map(|file| &file[0]) {
+            let page = || url.path().ends_with('/').then(|| PAGE_NAME.into());
+            if let Some(name) = url.file_name().or_else(page)
                 && let Some(other) = names.insert(name, url)
             {
                 return Err(Error::usage(format!(
@@ -149,12 +183,12 @@ impl Locators {
                 )));
             }
         }
-        let alone = |url: &Url| {
-            let is_its = |of: &&Origin| **of == origin(url);
+        let alone = |file: &&[Url]| {
+            let is_its = |of: &&Origin| file.iter().any(|url| **of == origin(url));
             let origins = self.origins.iter().filter(is_its).cloned().collect();
-            (url.clone(), Self { urls: vec![url.clone()], origins, ..Self::default() })
+            (file[0].clone(), Self { urls: file.to_vec(), origins, ..Self::default() })
         };
-        Ok(self.urls.iter().map(alone).collect())
+        Ok(files.iter().map(alone).collect())
     }
 
     fn add(&mut self, name: &str) -> Result<()> {
@@ -261,6 +295,10 @@ impl Locators {
     }
 }
 
+/// The message for names that several files cannot have.
+const NOT_EACH: &str = "`each` fetches URLs of files, each as a file of its own: fetch a URI, a Metalink or \
+                        a name in a network by itself";
+
 /// What a request names beside a Metalink.
 pub(super) struct Beside {
     /// The origins of the URLs that the caller named.
@@ -325,6 +363,23 @@ mod tests {
         {
             assert!(each(&["http://a.example/f", other]).is_err(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_file_of_several_may_have_mirrors() {
+        let files = [&["http://a.example/f", "http://b.example/f"][..], &["http://a.example/g"]];
+        let all = Locators::of_files(files).and_then(|named| named.each()).expect("two files");
+        let urls: Vec<usize> = all.iter().map(|(_, file)| file.urls.len()).collect();
+        assert_eq!(urls, [2, 1]);
+        for (_, file) in &all {
+            assert!(file.urls.iter().all(|url| file.origins.contains(&origin(url))), "secrets are for both");
+        }
+        assert!(!all[1].1.origins.contains(&origin(&all[0].1.urls[1])), "but not for another's");
+        for wrong in [&["http://a.example/f.meta4"][..], &["what"], &[]] {
+            assert!(Locators::of_files([wrong]).is_err(), "{wrong:?}");
+        }
+        let pages = ["http://a.example/", "http://b.example/x/"];
+        assert!(Locators::read(pages).expect("URLs").each().is_err(), "both are index.html");
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use anabranch_mirror::url::Url;
 use anabranch_mmtp::ContentId;
 
+use super::origin::host;
 use super::request::Request;
 use crate::Result;
 use crate::event::Observer;
@@ -23,7 +25,12 @@ pub(super) struct OfferedNames {
     names: Vec<Offer>,
     /// The name that a server gives. It is only shown: servers choose no names.
     by_server: Option<Offer>,
+    /// The URL of a directory, whose page is fetched.
+    page: Option<String>,
 }
+
+/// The name of the page that a server shows for a directory.
+pub(super) const PAGE_NAME: &str = "index.html";
 
 impl OfferedNames {
     /// Adds `name`, which `by` offers. An empty name is ignored.
@@ -34,6 +41,14 @@ impl OfferedNames {
     /// Records the name that a server gives. An empty name is ignored.
     pub(super) fn offer_by_server(&mut self, server: &str, name: Option<Vec<u8>>) {
         self.by_server = name.filter(|name| !name.is_empty()).map(|name| (server.to_owned(), name));
+    }
+
+    /// Offers the name of the page that a server shows for the directory `url`, unless there is a name.
+    pub(super) fn offer_page(&mut self, url: &Url) {
+        if self.names.is_empty() {
+            self.names.push((format!("the URL of {}", host(url)), PAGE_NAME.into()));
+            self.page = Some(url.to_string());
+        }
     }
 
     /// Returns the first name that a file may have here.
@@ -63,6 +78,12 @@ impl OfferedNames {
         {
             let called = show(path.file_name().unwrap_or_default());
             observer.notice(&format!("{refused}: it is called {called}; `to_file` chooses a name"));
+        }
+        if let Some(url) = self.page.as_ref().filter(|_| request.reader.is_none()) {
+            observer.notice(&format!(
+                "{url} is a directory, so what comes is the page that its server shows for it, not the files \
+                 in it: a file has a URL of its own, and a directory needs a Metalink"
+            ));
         }
         Ok(path)
     }

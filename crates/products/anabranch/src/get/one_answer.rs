@@ -95,7 +95,7 @@ pub(super) fn take(
     };
     events.run(&mut taking)?;
     let progress = taking.snapshot(events.world.now());
-    let progress = Progress { total_bytes: taking.bytes, note: None, ..progress };
+    let progress = Progress { total_bytes: Some(taking.bytes), note: None, ..progress };
     Ok(OneAnswer { file: taking.file, length: taking.bytes, progress })
 }
 

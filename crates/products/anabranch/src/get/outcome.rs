@@ -1,7 +1,5 @@
 //! The outcomes of transfers: the report, and whether the transfer succeeded.
 
-use anabranch_mmtp::ContentId;
-
 use crate::{Report, Result};
 
 /// The outcome of the transfer of everything that was asked for.
@@ -12,10 +10,7 @@ pub(super) struct Outcome {
 
 /// The outcome of the transfer of one file.
 pub(super) struct FileOutcome {
-    pub(super) id: ContentId,
     /// The report, without the file's path.
     pub(super) report: Report,
     pub(super) result: Result<()>,
-    /// Whether a server that the user named says that the file is another.
-    pub(super) has_dissent: bool,
 }

@@ -1,6 +1,10 @@
 //! Reads a content in order while it arrives.
 
 use std::io::{self, BufRead, Read};
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll, ready};
 
 use super::reassembly_buffer::ReadHalf;
 use super::transfer::{Events, Transfer};
@@ -22,6 +26,9 @@ use crate::{Report, Result};
 /// call returns an [`io::Error`] with the [`anabranch::Error`](crate::Error) inside it
 /// ([`io::Error::get_ref`]). So use the bytes only after the end has been seen, unless [`Report::verified`]
 /// is known to be [`Blocks`](crate::Verified::Blocks).
+///
+/// With the feature `tokio` it is also tokio's `AsyncRead` and `AsyncBufRead`, with the same rules. It needs
+/// no particular executor, and no runtime.
 ///
 /// Nothing is kept in files, so a later transfer cannot resume.
 #[must_use = "dropping it stops the transfer"]
@@ -74,7 +81,7 @@ impl BufRead for Reader {
         if self.at == self.block.len() && self.ended.is_none() {
             (self.block, self.at) = (Vec::new(), 0);
             match self.blocks.next() {
-                Some(block) => self.block = block,
+                Some((_, block)) => self.block = block,
                 None => self.ended = Some(self.transfer.join()),
             }
         }
@@ -86,5 +93,51 @@ impl BufRead for Reader {
 
     fn consume(&mut self, bytes: usize) {
         self.at = (self.at + bytes).min(self.block.len());
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Reader {
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        if self.at == self.block.len() && self.ended.is_none() {
+            match ready!(self.blocks.poll_next(context)) {
+                Some((_, block)) => (self.block, self.at) = (block, 0),
+                None => {
+                    (self.block, self.at) = (Vec::new(), 0);
+                    self.ended = Some(ready!(Pin::new(&mut self.transfer).poll(context)));
+                }
+            }
+        }
+        Poll::Ready(match &self.ended {
+            Some(Err(error)) => Err(io::Error::other(error.clone())),
+            _ => Ok(&self.block[self.at..]),
+        })
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl tokio::io::AsyncBufRead for Reader {
+    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        self.get_mut().poll_fill(context)
+    }
+
+    fn consume(self: Pin<&mut Self>, bytes: usize) {
+        BufRead::consume(self.get_mut(), bytes);
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl tokio::io::AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let reader = self.get_mut();
+        let there = ready!(reader.poll_fill(context))?;
+        let bytes = there.len().min(to.remaining());
+        to.put_slice(&there[..bytes]);
+        BufRead::consume(reader, bytes);
+        Poll::Ready(Ok(()))
     }
 }

@@ -3,11 +3,14 @@
 //! The transfer [puts](ReassemblyBuffer::put) blocks in any order; the [`ReadHalf`] takes them in order and
 //! hashes them. The schedulers may ask for blocks up to the [horizon](ReassemblyBuffer::new_horizon), which
 //! moves in steps, so that ranges do not become as short as what was just read. A content is complete when
-//! all of it has been taken and has the right hash.
+//! all of it has been taken and has the right hash. If only some blocks are wanted ([`Selection`]), the
+//! others count as if they were here: the content is complete when the wanted ones have been taken.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anabranch_mirror::digests::{Digests, Hasher};
@@ -15,6 +18,7 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_net::Waker;
 
+use super::selection::Selection;
 use crate::monitor::Monitor;
 use crate::target::{Demands, Dissent, Mismatch, hold};
 use crate::{Error, Result, Stop};
@@ -31,6 +35,9 @@ const STEP_BLOCKS: u64 = AHEAD_BLOCKS / 8;
 const BLOCKS_MAX: u64 = 2 * AHEAD_BLOCKS;
 /// How often a waiting transfer checks whether it has been stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The number and the bytes of a block.
+pub(super) type Block = (u64, Vec<u8>);
 
 /// The transfer's end of the buffer. All clones share one buffer.
 #[derive(Clone, Debug)]
@@ -54,9 +61,11 @@ type Shared = Monitor<State>;
 
 #[derive(Debug, Default)]
 struct State {
+    /// The blocks that are wanted.
+    selection: Selection,
     /// The content that is read and what it must be, once that is known.
     content: Option<(ContentId, Demands)>,
-    /// The first block that has not been taken.
+    /// The first wanted block that has not been taken.
     next: u64,
     /// The blocks that have arrived and have not been taken.
     blocks: BTreeMap<u64, Vec<u8>>,
@@ -66,9 +75,21 @@ struct State {
     waker: Option<Waker>,
     /// Whether the reader is waiting for block `next`.
     waiting: bool,
-    /// The hashes of the whole content, once all of it has been taken.
-    hashes: Option<Hashes>,
+    /// The task that is waiting for it.
+    #[cfg(feature = "tokio")]
+    task: Option<std::task::Waker>,
+    /// What was taken, once that is all that is wanted.
+    taken: Option<Taken>,
     ended: bool,
+}
+
+/// What a reader has taken.
+#[derive(Clone, Copy, Debug)]
+enum Taken {
+    /// The whole content, with these hashes.
+    Whole(Hashes),
+    /// Some blocks of it.
+    Blocks,
 }
 
 #[derive(Debug)]
@@ -84,24 +105,37 @@ struct Hashes {
     digests: Digests,
 }
 
-/// Creates both ends of a buffer for a transfer that `stop` stops.
-pub(super) fn pair(stop: Stop) -> (ReassemblyBuffer, ReadHalf) {
+/// Creates both ends of a buffer for a transfer of the wanted blocks that `stop` stops.
+pub(super) fn pair(stop: Stop, selection: Selection) -> (ReassemblyBuffer, ReadHalf) {
     let shared = Arc::new(Shared::default());
+    shared.lock().selection = selection;
     let reader = ReadHalf { shared: Arc::clone(&shared), hashers: None };
     (ReassemblyBuffer { shared, stop }, reader)
 }
 
 impl ReassemblyBuffer {
-    /// Sets the content that is read; returns how many of its bytes have arrived already.
+    /// Sets the content that is read; returns how many of its wanted bytes have arrived already.
     pub(super) fn open(&self, id: ContentId, demands: impl Into<Demands>) -> u64 {
         let mut state = self.shared.lock();
         (state.content, state.horizon) = (Some((id, demands.into())), 0);
+        state.next = state.selection.next(state.next, id.blocks());
+        let here = state.selection.bytes_below(state.next, &id) + state.bytes();
+        drop(state);
         self.shared.notify();
-        let taken = (state.next * BLOCK_BYTES as u64).min(id.length);
-        taken + state.bytes()
+        here
     }
 
-    /// Whether a block has arrived already, taken or not.
+    /// Returns how many bytes of a content are wanted.
+    pub(super) fn wanted_bytes(&self, id: &ContentId) -> u64 {
+        self.shared.lock().selection.bytes_below(id.blocks(), id)
+    }
+
+    /// Whether the whole content is wanted.
+    pub(super) fn is_whole(&self) -> bool {
+        self.shared.lock().selection.is_whole()
+    }
+
+    /// Whether a block has arrived already, taken or not, or is not wanted.
     pub(super) fn holds(&self, block: u64) -> bool {
         self.shared.lock().holds(block)
     }
@@ -110,15 +144,21 @@ impl ReassemblyBuffer {
     /// reader is closer, unless the reader waits for a block that only the caller can deliver.
     pub(super) fn put(&self, block: u64, bytes: Vec<u8>) -> bool {
         let mut state = self.shared.lock();
-        while block >= state.next + BLOCKS_MAX && state.can_be_read() && !self.stop.is_stopped() {
+        while state.selection.has(block)
+            && block >= state.next + BLOCKS_MAX
+            && state.can_be_read()
+            && !self.stop.is_stopped()
+        {
             state = self.shared.wait_for(state, LOOK_EVERY);
         }
         let new = !state.holds(block);
         if new {
             state.blocks.insert(block, bytes);
         }
-        if block == state.next {
-            self.shared.notify();
+        let is_awaited = block == state.next;
+        drop(state);
+        if is_awaited {
+            wake_reader(&self.shared);
         }
         new
     }
@@ -163,8 +203,10 @@ impl ReassemblyBuffer {
     pub(super) fn complete(&self) -> Result<([u8; 32], Vec<String>)> {
         let mut state = self.shared.lock();
         loop {
-            if let (Some(hashes), Some((id, demands))) = (state.hashes, &state.content) {
-                return hashes.verify(id, demands);
+            match (state.taken, &state.content) {
+                (Some(Taken::Whole(hashes)), Some((id, demands))) => return hashes.verify(id, demands),
+                (Some(Taken::Blocks), Some((id, _))) => return Ok((id.root, Vec::new())),
+                _ => {}
             }
             if self.stop.is_stopped() {
                 return Err(Error::interrupted(format!("interrupted; {INTERRUPTED}")));
@@ -196,42 +238,69 @@ impl ReassemblyBuffer {
 }
 
 impl ReadHalf {
-    /// Waits for the next block and returns it; `None` if nothing follows, for whatever reason.
-    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+    /// Waits for the next wanted block, and returns its number and its bytes; `None` if nothing follows, for
+    /// whatever reason.
+    pub(super) fn next(&mut self) -> Option<Block> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         loop {
-            if state.ended {
-                return None;
-            }
-            let next = state.next;
-            if let Some(wanted) = state.content.as_ref().map(|(_, demands)| demands.wanted())
-                && let Some(bytes) = state.blocks.remove(&next)
-            {
-                state.next += 1;
-                let waker = state.waker.clone().filter(|_| state.next.is_multiple_of(STEP_BLOCKS));
-                drop(state);
-                // The transfer may be waiting for room.
-                shared.notify();
-                if let Some(waker) = waker {
-                    waker.wake();
+            match self.take(&mut state) {
+                Some(next) => return next,
+                None => {
+                    state.waiting = true;
+                    state = shared.wait(state);
+                    state.waiting = false;
                 }
-                self.hashers.get_or_insert_with(|| Hashers::new(&wanted)).update(&bytes);
-                return Some(bytes);
             }
-            if let Some((blocks, wanted)) =
-                state.content.as_ref().map(|(id, all)| (id.blocks(), all.wanted()))
-                && next == blocks
-                && state.hashes.is_none()
-            {
-                let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(&wanted));
-                state.hashes = Some(hashers.finish());
-                shared.notify();
-            }
-            state.waiting = true;
-            state = shared.wait(state);
-            state.waiting = false;
         }
+    }
+
+    /// Returns the next wanted block, as [`next`](Self::next) does, without waiting: the task of `context` is
+    /// woken when it may be there.
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Block>> {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        if let Some(next) = self.take(&mut state) {
+            return Poll::Ready(next);
+        }
+        (state.waiting, state.task) = (true, Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Takes the next wanted block if it is there; returns `Some(None)` if nothing follows.
+    fn take(&mut self, state: &mut State) -> Option<Option<Block>> {
+        state.waiting = false;
+        if state.ended {
+            return Some(None);
+        }
+        let next = state.next;
+        let (blocks, wanted) = state.content.as_ref().map(|(id, all)| (id.blocks(), all.wanted()))?;
+        let is_whole = state.selection.is_whole();
+        if let Some(bytes) = state.blocks.remove(&next) {
+            state.next = state.selection.next(next + 1, blocks);
+            // The transfer may be waiting for room.
+            self.shared.notify();
+            let moves = next / STEP_BLOCKS != state.next / STEP_BLOCKS;
+            if let Some(waker) = state.waker.as_ref().filter(|_| moves) {
+                waker.wake();
+            }
+            if is_whole {
+                self.hashers.get_or_insert_with(|| Hashers::new(&wanted)).update(&bytes);
+            }
+            return Some(Some((next, bytes)));
+        }
+        if next == blocks && state.taken.is_none() {
+            state.taken = Some(match is_whole {
+                true => {
+                    let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(&wanted));
+                    Taken::Whole(hashers.finish())
+                }
+                false => Taken::Blocks,
+            });
+            self.shared.notify();
+        }
+        None
     }
 
     /// Returns how many bytes could be taken, now or when the blocks before them have arrived.
@@ -243,13 +312,22 @@ impl ReadHalf {
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.lock().ended = true;
-        self.0.notify();
+        wake_reader(&self.0);
+    }
+}
+
+/// Wakes the reader, whether it waits on a thread or as a task.
+fn wake_reader(shared: &Shared) {
+    shared.notify();
+    #[cfg(feature = "tokio")]
+    if let Some(task) = { shared.lock().task.take() } {
+        task.wake();
     }
 }
 
 impl State {
     fn holds(&self, block: u64) -> bool {
-        block < self.next || self.blocks.contains_key(&block)
+        block < self.next || self.blocks.contains_key(&block) || !self.selection.has(block)
     }
 
     fn can_be_read(&self) -> bool {
@@ -321,7 +399,7 @@ mod tests {
 
     fn opened(blocks: u64, proof: FinalCheck) -> (ReassemblyBuffer, ReadHalf, Stop) {
         let stop = Stop::new().expect("descriptors");
-        let (buffer, reader) = pair(stop.clone());
+        let (buffer, reader) = pair(stop.clone(), Selection::Whole);
         let id = ContentId { root: [0; 32], length: blocks * BLOCK_BYTES as u64 };
         assert_eq!(buffer.open(id, proof), 0);
         (buffer, reader, stop)
@@ -341,7 +419,7 @@ mod tests {
         assert_eq!(reader.bytes(), STEP_BLOCKS * BLOCK_BYTES as u64);
         for number in 0..STEP_BLOCKS {
             assert_eq!(buffer.new_horizon(), None);
-            assert_eq!(reader.next(), Some(block(number)));
+            assert_eq!(reader.next(), Some((number, block(number))));
         }
         assert!(!buffer.put(0, block(0)), "it has been read");
         assert_eq!(buffer.new_horizon(), Some(AHEAD_BLOCKS + STEP_BLOCKS));
@@ -380,6 +458,29 @@ mod tests {
     }
 
     #[test]
+    fn of_some_blocks_only_these_are_taken_and_nothing_is_checked_at_the_end() {
+        let stop = Stop::new().expect("descriptors");
+        let at = |block: u64| block * BLOCK_BYTES as u64;
+        let (buffer, mut reader) = pair(stop, Selection::of_bytes(&[at(5)..at(6), at(2)..at(2) + 1]));
+        let id = ContentId { root: [7; 32], length: at(9) };
+        let demands = FinalCheck::of(RootCheck::Whole, Digests::default());
+        assert_eq!((buffer.open(id, demands), buffer.wanted_bytes(&id)), (0, at(2)));
+        assert!(buffer.holds(0) && !buffer.holds(2) && !buffer.put(3, block(3)), "it is not wanted");
+        for number in [5, 2] {
+            assert!(buffer.put(number, block(number)));
+        }
+        let guard = buffer.end_guard();
+        let end = thread::spawn(move || {
+            let checked = buffer.complete();
+            drop(guard);
+            checked
+        });
+        assert_eq!((reader.next(), reader.next()), (Some((2, block(2))), Some((5, block(5)))));
+        assert_eq!(reader.next(), None);
+        assert_eq!(end.join().expect("no panic"), Ok(([7; 32], Vec::new())));
+    }
+
+    #[test]
     fn the_whole_is_checked_when_all_of_it_has_been_read() {
         let sha2 = |digests| FinalCheck::of(RootCheck::Unknown, digests);
         let whole = FinalCheck::of(RootCheck::Whole, Digests::default());
@@ -396,7 +497,7 @@ mod tests {
                 drop(guard);
                 checked
             });
-            assert_eq!(reader.next(), Some(block(0)));
+            assert_eq!(reader.next(), Some((0, block(0))));
             assert_eq!(reader.next(), None);
             assert_eq!(end.join().expect("no panic").is_ok(), good);
         }

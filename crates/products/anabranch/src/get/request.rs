@@ -62,6 +62,11 @@ impl Request {
         Ok(place)
     }
 
+    /// Whether only a part of the content is wanted, so that no hash of the whole can be checked.
+    pub(super) fn is_of_a_part(&self) -> bool {
+        self.reader.as_ref().is_some_and(|buffer| !buffer.is_whole())
+    }
+
     /// Checks that this request may fetch a directory.
     ///
     /// # Errors

@@ -7,16 +7,19 @@ use std::time::Duration;
 use anabranch_algo::Rate;
 use anabranch_algo::control::{ALGORITHMS, Algorithm};
 use anabranch_http::client::Options;
+use anabranch_mirror::url::Url;
 
 use super::controllers::unknown_controller;
+use super::document;
 use super::groups::Groups;
 use super::history::History;
 use super::locators::Locators;
 use super::request::{Request, local_ends, sources, span};
-use crate::checksum::{KnownHash, ListedHash};
+use crate::checksum::{KnownHash, LIST_MAX, ListedHash};
+use crate::event::Observer;
 use crate::openpgp::Keyring;
 use crate::target::Output;
-use crate::{Error, Result};
+use crate::{Client, Error, Result};
 
 /// The time without any answer after which a transfer gives up, unless the caller sets another.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,11 +38,15 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     pub(super) progress_every: Duration,
     pub(super) checksum: Option<KnownHash>,
+    /// The URL of a list of hashes, which is fetched when a transfer begins.
+    pub(super) checksum_url: Option<String>,
     pub(super) keyring: Option<PathBuf>,
     pub(super) http: Options,
     pub(super) history: History,
     /// Whether every URL is of a file of its own.
     pub(super) is_each: bool,
+    /// The client whose threads run the transfer.
+    pub(super) client: Option<Client>,
 }
 
 impl Default for Settings {
@@ -53,10 +60,12 @@ impl Default for Settings {
             timeout: TIMEOUT,
             progress_every: PROGRESS_EVERY,
             checksum: None,
+            checksum_url: None,
             keyring: None,
             http: Options::default(),
             history: History::default(),
             is_each: false,
+            client: None,
         }
     }
 }
@@ -81,6 +90,21 @@ impl Settings {
         }
         let checksum = self.checksum.map(KnownHash::loaded).transpose()?;
         Ok(Self { checksum, ..self })
+    }
+
+    /// Fetches the list of hashes that has a URL, if there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the URL or an option makes no sense; the error of the
+    /// list's server.
+    pub(super) fn with_list(mut self, observer: &mut Observer<'_>) -> Result<Self> {
+        let Some(url) = self.checksum_url.take() else { return Ok(self) };
+        let url =
+            Url::parse(&url).map_err(|e| Error::usage(format!("the list of hashes: {e}")).because(e))?;
+        let plain = Self { checksum: None, keyring: None, ..self.clone() };
+        let list = document::fetch(&url, LIST_MAX as usize, &plain.request(&Locators::default())?, observer)?;
+        self.checksum = Some(KnownHash::Read(url.to_string().into(), list.into()));
+        Ok(self)
     }
 
     /// Makes a request for the content that `named` names, with every option checked.
@@ -111,6 +135,7 @@ impl Settings {
             http: Options {
                 resolver: self.http.resolver.anew(),
                 limits,
+                engine: self.client.as_ref().map(Client::engine),
                 idle_timeout: self.http.idle_timeout.max(self.timeout),
                 ..self.http
             },

@@ -139,6 +139,7 @@ impl Sink {
                 Destination::File(path) => path,
                 Destination::Reader(buffer) => {
                     let there = buffer.open(id, wanted.demands);
+                    self.total_bytes -= id.length - buffer.wanted_bytes(&id);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
                     let mut there = Bitmap::new(id.blocks());
@@ -417,6 +418,11 @@ impl Sink {
     /// Returns the content that was fetched into memory.
     pub(super) fn into_memory(self) -> Vec<u8> {
         self.memory.unwrap_or_default()
+    }
+
+    /// Whether there are contents for files or a reader, so that this is not about a manifest or a name.
+    pub(super) const fn has_contents(&self) -> bool {
+        self.count > 0
     }
 
     /// Returns the bytes of all contents, those of them that have arrived, and those that existed before this

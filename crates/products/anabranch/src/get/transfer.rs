@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use crate::monitor::Monitor;
-use crate::{Control, Error, Event, Report, Result, Stop};
+use crate::{Client, Control, Error, Event, Report, Result, Stop};
 
 /// The largest number of events that wait for a listener; the oldest are dropped.
 const EVENTS_MAX: usize = 1_024;
@@ -66,9 +66,10 @@ struct State {
 }
 
 impl Transfer {
-    /// Calls `run`, which `stop` stops, on a thread of its own.
+    /// Calls `run`, which `stop` stops, on a thread of its own or on one of the client's.
     pub(super) fn spawn(
         stop: Stop,
+        client: Option<&Client>,
         run: impl FnOnce(&mut dyn FnMut(Event) -> Control) -> Result<Report> + Send + 'static,
     ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
@@ -81,10 +82,11 @@ impl Transfer {
             };
             guard.finish(run(&mut listener));
         };
-        thread::Builder::new()
-            .name("transfer".into())
-            .spawn(work)
-            .map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
+        let started = match client {
+            Some(client) => client.run(Box::new(work)),
+            None => thread::Builder::new().name("transfer".into()).spawn(work).map(drop),
+        };
+        started.map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         Ok(Self { shared, stop })
     }
 

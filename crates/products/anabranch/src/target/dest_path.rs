@@ -403,11 +403,7 @@ impl DestPath {
     pub(super) fn rename_aside(&self, from: &OsStr, numbered: bool) -> io::Result<OsString> {
         let mut error = io::ErrorKind::AlreadyExists.into();
         for number in 1..=if numbered { ASIDE_MAX } else { 1 } {
-            let mut name = self.name.clone();
-            name.push(".unverified");
-            if number > 1 {
-                name.push(format!(".{number}"));
-            }
+            let name = self.aside_name(number);
             match self.rename_to(from, &name, false) {
                 Ok(()) => return Ok(name),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => error = e,
@@ -415,6 +411,20 @@ impl DestPath {
             }
         }
         Err(error)
+    }
+
+    /// Returns the names that a file may have that is not what it should be.
+    pub(super) fn aside_names(&self) -> impl Iterator<Item = OsString> {
+        (1..=ASIDE_MAX).map(|number| self.aside_name(number))
+    }
+
+    fn aside_name(&self, number: u32) -> OsString {
+        let mut name = self.name.clone();
+        name.push(".unverified");
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        name
     }
 
     fn rename_to(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {

@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::aliases::Aliases;
 use super::dest_path::DestPath;
-use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
+use super::final_check::{Demands, FinalCheck, Mismatch, RootCheck, hashes};
 use super::journal::{self, HEADER_BYTES, Record};
 use super::journal_file::{read_behind, read_up_to};
 use super::part::cv_of;
@@ -40,6 +40,39 @@ pub(crate) fn is_there(
     let Some(root) = is_there_already(place, &id, &proof.into(), force, progress)? else { return Ok(None) };
     remove_leftovers(place, &ContentId { root, ..id });
     Ok(Some(root))
+}
+
+/// Gives a file that an earlier transfer kept as `NAME.unverified` its name, if nothing has the name and the
+/// file has the hashes in `proof`. Returns the name that it had. `progress` is called with the number of
+/// bytes read so far and stops the check by returning false.
+///
+/// # Errors
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if a file cannot be read or renamed,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check.
+pub(crate) fn promote(
+    place: &DestPath,
+    id: &ContentId,
+    proof: &FinalCheck,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<OsString>> {
+    if !proof.is_something() || place.is_among_others() || place.is_anew() || place.is_taken()? {
+        return Ok(None);
+    }
+    for name in place.aside_names() {
+        let Some(entry) = place.stat(&name)? else { break };
+        // A hash without a root says nothing about the length.
+        let may_be = entry.length == id.length || proof.root == RootCheck::Unknown;
+        if !entry.file || !may_be {
+            continue;
+        }
+        let file = place.open(&name, OFlag::O_RDONLY).map_err(|e| place.failure("read", &name, e))?;
+        let (root, found) = hashes(place, &file, &proof.digests, progress)?;
+        if proof.mismatch(id, root, &found).is_none() {
+            place.rename(&name, false).map_err(|e| place.failure("rename", &name, e))?;
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns a hash of the first bytes of the file at `place`, as many as every server is asked for.

@@ -15,14 +15,14 @@ use anabranch_mmtp::uri::Uri;
 
 const MIB: usize = 1 << 20;
 
-fn noise(len: usize) -> Vec<u8> {
+pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
 /// A source by mmTP and by HTTP of a file in `dir`.
-fn serve(dir: &Path, bytes: &[u8]) -> Source {
+pub(crate) fn serve(dir: &Path, bytes: &[u8]) -> Source {
     let path = dir.join("f.bin");
     fs::write(&path, bytes).expect("a file");
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -30,11 +30,11 @@ fn serve(dir: &Path, bytes: &[u8]) -> Source {
     serve.cache(None).start().expect("a source")
 }
 
-fn uri(source: &Source) -> String {
+pub(crate) fn uri(source: &Source) -> String {
     source.uris().next().expect("an offer").to_owned()
 }
 
-fn url(source: &Source) -> String {
+pub(crate) fn url(source: &Source) -> String {
     source.offers()[0].url().expect("a URL").to_owned()
 }
 
@@ -43,7 +43,7 @@ fn get<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Get {
 }
 
 /// A server that knows no ranges and no hashes; nor does it say anything by which it could be remembered.
-fn plain(bytes: Vec<u8>) -> String {
+pub(crate) fn plain(bytes: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = listener.local_addr().expect("an address");
     let answer = move |stream: TcpStream, bytes: &[u8]| -> io::Result<()> {

@@ -8,6 +8,7 @@ use crate::config::files::{read_secret, read_users};
 use crate::config::macros::settings;
 use crate::config::settings::{ConfigError, Settings as _};
 use crate::config::value::{Bandwidth, Secret, ServerAddress, TimeSpan, User};
+use crate::event::Door;
 use crate::flows::Timeouts;
 use crate::ingress::Users;
 use crate::keys::Pairing;
@@ -16,8 +17,15 @@ use crate::links::{self, Via};
 use crate::quota::UserLimits;
 use crate::socket::SocketOptions;
 
-/// The address at which programs find SOCKS5 if no other is set (RFC 1928 section 3).
-const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
+/// The address at which programs find the client if no other is set: the port of SOCKS (RFC 1928 section 3).
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
+
+/// Returns the addresses at which a client listens, from the settings of each door.
+fn doors(said: [(Door, Option<Vec<SocketAddr>>); 4]) -> Vec<(Door, SocketAddr)> {
+    let is_said = said.iter().any(|(_, addresses)| addresses.is_some());
+    let doors = said.into_iter().flat_map(|(door, all)| all.into_iter().flatten().map(move |at| (door, at)));
+    if is_said { doors.collect() } else { vec![(Door::Programs, LISTEN)] }
+}
 
 settings! {
     /// The settings of a client.
@@ -35,20 +43,25 @@ settings! {
         /// No encryption and no keys: the server was started with `plain` too
         "plain" plain: bool, "", None, Restart;
 
-        /// Use this link; give it for each. `wwan0:backup` carries data only while no other can.
-        /// `wwan0:cost=5` does while those that cost less are full or dead.
-        /// `wwan0:cap=20GB/month` is not used any more when the interface has carried so much, both ways, in
-        /// this day, week or month (UTC). Without it: the MPTCP endpoints that the kernel has been told of
-        /// (`anabranch kernel setup`); if there are none, one link
-        "via" via: Vec<Via>, "IFACE[:HOW]", None, Restart;
+        /// Use this link, a network interface or a local address, and no other that is not named too; give it
+        /// for each. HOW says under which conditions, several with commas between them: `limit=5M`, no more
+        /// than this over it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`,
+        /// only while those that cost less are full or dead (proxy); `cap=20GB/month`, not when the interface
+        /// has carried so much, both ways, in this day, week or month in UTC (proxy). Without it: the MPTCP
+        /// endpoints that the kernel has been told of (`anabranch kernel setup`); if there are none, one link
+        "via" via: Vec<Via>, "IFACE|ADDR[:HOW,…]", None, Restart;
 
         /// Where the counts of links with a cap are kept. Without it: the state directory of whoever runs it
         "state-dir" state_dir: PathBuf, "DIR", None, Restart;
 
-        /// Listen here for programs that speak SOCKS5. Without it, `http` and `transparent`: 127.0.0.1:1080
+        /// Listen here for programs that speak SOCKS (4, 4A or 5) or HTTP to a proxy: one port for all, for
+        /// the first byte tells them apart. Without it, `socks`, `http` and `transparent`: 127.0.0.1:1080
+        "listen" listen: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
+
+        /// Listen here for programs that speak SOCKS5, and for no others
         "socks" socks: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
 
-        /// Listen here for programs that speak HTTP to a proxy
+        /// Listen here for programs that speak HTTP to a proxy, and for no others
         "http" http: Vec<SocketAddr>, "ADDR:PORT", None, Restart;
 
         /// Listen here for connections of programs that know nothing of a proxy: rules of nftables redirect
@@ -147,17 +160,17 @@ impl Client {
         options.via = all.via.unwrap_or_default();
         links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
         options.state_dir = all.state_dir;
-        options.http = all.http.unwrap_or_default();
-        options.transparent = all.transparent.unwrap_or_default();
+        options.doors = doors([
+            (Door::Programs, all.listen),
+            (Door::Socks, all.socks),
+            (Door::Http, all.http),
+            (Door::Transparent, all.transparent),
+        ]);
         options.installs_rules = all.install_rules == Some(true);
-        if options.installs_rules && options.transparent.is_empty() {
+        let is_redirected = |(door, _): &(Door, SocketAddr)| *door == Door::Transparent;
+        if options.installs_rules && !options.doors.iter().any(is_redirected) {
             return Err(ConfigError::new("`install-rules` is of `transparent`: say where to redirect to"));
         }
-        options.socks = match all.socks {
-            Some(socks) => socks,
-            None if options.http.is_empty() && options.transparent.is_empty() => vec![SOCKS],
-            None => Vec::new(),
-        };
         options.users = Users::new(users.into_iter().map(|user| (user.name, user.password)));
         options.udp_mode = all.udp_mode.unwrap_or_default();
         options.is_strict = all.strict_socks == Some(true);

@@ -58,5 +58,11 @@ pub fn state(dir: &Path) -> Result<(KeyPair, PathBuf), ConfigError> {
     state_directory(dir)?;
     let pair = KeyPair::load_or_create(&dir.join("proxy-server.key"));
     let (pair, _) = pair.map_err(|e| ConfigError::new(e.to_string()))?;
-    Ok((pair, dir.join("proxy-clients.toml")))
+    Ok((pair, clients_file(dir)))
+}
+
+/// The list of the clients of the server that keeps its state in `dir`.
+#[must_use]
+pub fn clients_file(dir: &Path) -> PathBuf {
+    dir.join("proxy-clients.toml")
 }

@@ -1,6 +1,7 @@
 use anabranch_net::testing::write_secret;
 
 use super::*;
+use crate::event::Door;
 use crate::quota::UserLimits;
 
 fn error<S: Settings + std::fmt::Debug>(text: &str) -> String {
@@ -68,8 +69,9 @@ fn flags_are_over_the_file_and_defaults_under_both() {
     assert!(flags.set("socks", &["nowhere".to_owned()]).unwrap_err().contains("ADDR:PORT"));
     let all = flags.over(file);
     let options = all.options().unwrap();
-    assert_eq!(options.socks, ["127.0.0.1:2".parse().unwrap(), "127.0.0.1:3".parse().unwrap()]);
-    assert!(options.is_strict && options.http.is_empty());
+    let doors = ["127.0.0.1:2", "127.0.0.1:3"].map(|at| (Door::Socks, at.parse().unwrap()));
+    assert_eq!(options.doors, doors);
+    assert!(options.is_strict);
     assert_eq!(options.timeouts, crate::flows::Timeouts::default(), "one default, written twice");
     let rate = Some(anabranch_algo::Rate::from_bytes(1_000_000));
     assert_eq!(options.user_limits, UserLimits { rate, ..UserLimits::default() });
@@ -142,4 +144,20 @@ fn a_reload_tells_what_holds_at_once_and_what_does_not() {
     let changes = changes(&before, &after);
     assert_eq!(changes.live, ["allow", "max-connections"]);
     assert_eq!(changes.restart, ["listen"]);
+}
+
+/// One text for every command that has the option.
+#[test]
+fn links_are_explained_as_by_every_command() {
+    let key = Client::KEYS.iter().find(|key| key.name == "via").unwrap();
+    let docs = key.docs().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(docs.starts_with(anabranch_net::via::HELP), "{docs}");
+    assert_eq!(key.value, anabranch_net::via::VALUE);
+    let mut client = Client::default();
+    for (wrong, says) in [
+        ("wlan0:limit=5M", "`limit` of wlan0: the proxy cannot do that, but backup, cost, cap"),
+        ("192.0.2.7", "192.0.2.7 is an address"),
+    ] {
+        assert!(client.set("via", &[wrong.to_owned()]).unwrap_err().contains(says), "{wrong}");
+    }
 }

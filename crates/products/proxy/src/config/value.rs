@@ -181,7 +181,14 @@ impl Item for Scope {
 
 impl Item for Via {
     fn read_one(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|e: ViaError| e.to_string())
+        let via = text.parse::<Self>().and_then(|via| via.allow("the proxy", &["backup", "cost", "cap"]));
+        // The kernel has an endpoint for each interface.
+        match via.map_err(|e: ViaError| e.to_string())? {
+            via if via.name.parse::<IpAddr>().is_ok() || via.name.contains('%') => {
+                Err(format!("{} is an address: the proxy's links are interfaces", via.name))
+            }
+            via => Ok(via),
+        }
     }
 
     fn text(&self) -> String {

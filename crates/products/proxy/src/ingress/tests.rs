@@ -360,3 +360,48 @@ fn what_is_no_request_for_capsules_is_said() {
     let Progress::Associate(wanted) = progress else { panic!("{progress:?}") };
     assert_eq!(wanted.user.as_deref(), Some("bob"));
 }
+
+fn one_port(bytes: &[u8]) -> (Progress, Vec<u8>) {
+    run(Handshake::any(Users::default()), bytes, &[1])
+}
+
+/// One port takes all: what a program speaks is seen by its first byte.
+#[test]
+fn the_first_byte_tells_what_a_program_speaks() {
+    let (progress, out) = one_port(b"\x05\x01\0\x05\x01\0\x03\x0bexample.org\x01\xbbhello");
+    let request = wanted(progress);
+    assert_eq!(
+        (request.destination.to_string().as_str(), &request.first[..]),
+        ("example.org:443", &b"hello"[..])
+    );
+    assert_eq!((&out[..], request.accepted()), (&[5, 0][..], &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0][..]));
+    let (progress, _) = one_port(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\nhello");
+    let request = wanted(progress);
+    assert_eq!(
+        (request.destination.to_string().as_str(), &request.first[..]),
+        ("example.org:443", &b"hello"[..])
+    );
+    assert!(request.accepted().starts_with(b"HTTP/1.1 200 "));
+    let (progress, out) = one_port(b"\x16\x03\x01");
+    assert_eq!((progress, status(&out)), (Progress::Refused, "400 Bad Request"));
+    assert_eq!(one_port(b""), (Progress::More, Vec::new()));
+}
+
+#[test]
+fn socks4_and_4a_are_understood() {
+    for (bytes, shown) in [
+        (&b"\x04\x01\x01\xbb\xc0\0\x02\x07me\0hello"[..], "192.0.2.7:443"),
+        (b"\x04\x01\0\x50\0\0\0\x01\0example.org\0hello", "example.org:80"),
+    ] {
+        let (progress, out) = one_port(bytes);
+        let request = wanted(progress);
+        assert_eq!((request.destination.to_string().as_str(), &request.first[..]), (shown, &b"hello"[..]));
+        assert_eq!((&out[..], request.accepted()), (&[][..], &[0, 90, 0, 0, 0, 0, 0, 0][..]));
+        assert_eq!(request.failed(Reason::Refused), [0, 91, 0, 0, 0, 0, 0, 0]);
+    }
+    let rejected = (Progress::Refused, vec![0, 91, 0, 0, 0, 0, 0, 0]);
+    // BIND; a name without end; and where programs need a password, version 4 has none.
+    assert_eq!(one_port(b"\x04\x02\x01\xbb\xc0\0\x02\x07"), rejected);
+    assert_eq!(one_port(&[&b"\x04\x01\x01\xbb\xc0\0\x02\x07"[..], &[b'x'; 300]].concat()), rejected);
+    assert_eq!(run(Handshake::any(users()), b"\x04\x01\x01\xbb\xc0\0\x02\x07me\0", &[99]), rejected);
+}

@@ -47,9 +47,19 @@ pub enum ClientsError {
     /// A client in the list has the new client's name.
     #[error("there is a client `{0}` already")]
     NameTaken(String),
+    /// The client to remove is not in the list. The second field has the names that are.
+    #[error("there is no client `{0}`: {known}", known = known(.1))]
+    Unknown(String, Vec<String>),
+    /// The client to remove is written in a form that this program does not write, so it does not edit it.
+    #[error("the list of clients {0} is written in another way than `pair` does: delete `{1}` there by hand")]
+    ByHand(PathBuf, String),
     /// The list cannot hold a new client's name or key.
     #[error("{0}")]
     Entry(EntryError),
+}
+
+fn known(names: &[String]) -> String {
+    if names.is_empty() { "the list is empty".to_owned() } else { format!("there are {}", names.join(", ")) }
 }
 
 fn named(file: Option<&Path>) -> String {
@@ -171,6 +181,34 @@ impl Clients {
         dir.replace(file, Access::Secret, &text).map_err(failed)
     }
 
+    /// Removes a client from a file, under the lock that [`append`](Self::append) takes. The rest of the file
+    /// stays as it is, including comments.
+    ///
+    /// # Errors
+    /// See [`ClientsError`].
+    pub fn remove(path: &Path, name: &str) -> Result<(), ClientsError> {
+        let failed = |e| ClientsError::Io(path.to_owned(), e);
+        let (dir, file) = PrivateDir::around(path).map_err(failed)?;
+        let _held = dir.lock().map_err(failed)?;
+        let bytes = Self::read(path)?;
+        let clients = Self::parse_file(path, &bytes)?;
+        let mut others = clients.clone();
+        others.names.retain(|_, known| known != name);
+        if others == clients {
+            let mut known: Vec<String> = clients.names.into_values().collect();
+            known.sort();
+            return Err(ClientsError::Unknown(name.to_owned(), known));
+        }
+        let by_hand = || ClientsError::ByHand(path.to_owned(), name.to_owned());
+        let text = String::from_utf8_lossy(&bytes);
+        let rest = without(&text, name).ok_or_else(by_hand)?;
+        // The cut text must have been this client, and nothing else.
+        if Self::parse(&rest).ok().as_ref() != Some(&others) {
+            return Err(by_hand());
+        }
+        dir.replace(file, Access::Secret, rest.as_bytes()).map_err(failed)
+    }
+
     /// Returns the name of the client with this key.
     #[must_use]
     pub fn name(&self, key: &PublicKey) -> Option<&str> {
@@ -197,6 +235,28 @@ impl Clients {
         self.names.insert(key, name);
         Ok(())
     }
+}
+
+/// A list without the table of a client. Remarks before the next table belong to that one. `None` if the
+/// client has no table of its own.
+fn without(text: &str, name: &str) -> Option<String> {
+    let document: Document = toml::from_str(text).ok()?;
+    let entry = document.client.iter().find(|entry| entry.name.get_ref() == name)?;
+    let lines = text.split_inclusive('\n').scan(0, |at, line| {
+        let start = *at;
+        *at += line.len();
+        Some((start, line.trim()))
+    });
+    let lines: Vec<(usize, &str)> = lines.collect();
+    let is_header = |(_, line): &&(usize, &str)| *line == "[[client]]";
+    let start = lines.iter().filter(is_header).rfind(|(at, _)| *at <= entry.name.span().start)?.0;
+    let next = lines.iter().filter(is_header).find(|(at, _)| *at > start).map_or(text.len(), |(at, _)| *at);
+    let mut own = lines.iter().filter(|(at, _)| (start..next).contains(at));
+    let last = own.rfind(|(_, line)| !line.is_empty() && !line.starts_with('#'))?.0;
+    let end = lines.iter().map(|(at, _)| *at).find(|at| *at > last).unwrap_or(text.len());
+    let before =
+        text[..start].strip_suffix("\n\n").map_or(&text[..start], |before| &text[..before.len() + 1]);
+    Some(format!("{before}{}", &text[end..]))
 }
 
 #[cfg(test)]
@@ -228,6 +288,41 @@ mod tests {
         assert!(refused("a\"b", keys[2]).contains("no name"));
         assert!(refused("", keys[2]).contains("no name"));
         assert_eq!(Clients::load(&path).unwrap(), clients);
+    }
+
+    #[test]
+    fn a_client_is_removed_and_the_rest_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clients.toml");
+        let keys = [(); 3].map(|()| KeyPair::generate().unwrap().public());
+        fs::write(&path, "# mine\n").unwrap();
+        for (name, key) in ["a", "b", "c"].into_iter().zip(keys) {
+            Clients::append(&path, name, key).unwrap();
+            if name == "a" {
+                let text = fs::read_to_string(&path).unwrap() + "# of b\n";
+                fs::write(&path, text).unwrap();
+            }
+        }
+        let all = fs::read_to_string(&path).unwrap();
+        Clients::remove(&path, "a").unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# mine\n# of b\n\n[[client]]\nname = \"b\"\n"), "{text}");
+        let clients = Clients::load(&path).unwrap();
+        assert_eq!(keys.each_ref().map(|key| clients.name(key)), [None, Some("b"), Some("c")]);
+        let error = Clients::remove(&path, "a").unwrap_err().to_string();
+        assert_eq!(error, "there is no client `a`: there are b, c");
+        Clients::remove(&path, "c").unwrap();
+        Clients::remove(&path, "b").unwrap();
+        assert!(Clients::remove(&path, "b").unwrap_err().to_string().ends_with("the list is empty"));
+        // A name can come back, with another key.
+        Clients::append(&path, "a", keys[1]).unwrap();
+        assert_eq!(Clients::load(&path).unwrap().name(&keys[1]), Some("a"));
+        // What this cannot take apart stays.
+        let inline = format!("client = [{{ name = \"a\", key = \"{}\" }}]\n", keys[0]);
+        fs::write(&path, &inline).unwrap();
+        assert!(Clients::remove(&path, "a").unwrap_err().to_string().contains("delete `a` there by hand"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), inline);
+        assert!(all.contains("\"a\"") && fs::read_dir(dir.path()).unwrap().count() == 1);
     }
 
     #[test]

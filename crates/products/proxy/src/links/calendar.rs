@@ -4,9 +4,17 @@ use crate::links::Period;
 
 const DAY: i64 = 86_400;
 
-impl Period {
+/// The bounds of a period.
+pub(crate) trait Bounds {
     /// Returns the beginning of the period that contains `unix_s`. Both are seconds since 1970-01-01.
-    pub(crate) const fn begin(self, unix_s: i64) -> i64 {
+    fn begin(self, unix_s: i64) -> i64;
+
+    /// Returns the beginning of the next period, in seconds since 1970-01-01.
+    fn end(self, unix_s: i64) -> i64;
+}
+
+impl Bounds for Period {
+    fn begin(self, unix_s: i64) -> i64 {
         let days = unix_s.div_euclid(DAY);
         match self {
             Self::Day => days * DAY,
@@ -19,8 +27,7 @@ impl Period {
         }
     }
 
-    /// Returns the beginning of the next period, in seconds since 1970-01-01.
-    pub(crate) const fn end(self, unix_s: i64) -> i64 {
+    fn end(self, unix_s: i64) -> i64 {
         let begin = self.begin(unix_s);
         match self {
             Self::Day => begin + DAY,

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anabranch_algo::{Span, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::links::calendar::Bounds as _;
 use crate::links::{Cap, Via};
 
 /// The time whose bytes are kept as the margin before the cap.

@@ -110,8 +110,7 @@ impl Bench {
         let address = server.address(Door::Trunks).unwrap();
         let to = Destination::from_ip(address.ip(), address.port()).unwrap();
         let mut options = client::Options::new(to, network.is_none().then_some(pairing));
-        options.socks = vec!["127.0.0.1:0".parse().unwrap()];
-        options.http = options.socks.clone();
+        options.doors = [Door::Socks, Door::Http].map(|door| (door, "127.0.0.1:0".parse().unwrap())).to_vec();
         let restart = server_options(&admission, address, &mut options);
         let client = client::start(options.clone()).unwrap();
         let (socks, http) = (client.address(Door::Socks).unwrap(), client.address(Door::Http).unwrap());

@@ -106,7 +106,7 @@ fn an_unknown_client_and_a_wrong_server_get_nothing_and_say_so() {
     let mistaken = Pairing::new(KeyPair::generate().unwrap().public()).unwrap();
     for (pairing, says) in [(stranger, "does not know this client's key"), (mistaken, "was paired with")] {
         let mut options = Options::new(bench.server_address(), Some(pairing));
-        options.socks = vec!["127.0.0.1:0".parse().unwrap()];
+        options.doors = vec![(Door::Socks, "127.0.0.1:0".parse().unwrap())];
         options.is_strict = true;
         let mut client = client::start(options).unwrap();
         let socks = client.address(Door::Socks).unwrap();
@@ -271,7 +271,7 @@ fn a_client_is_let_in_once_it_is_paired_and_ends_when_it_is_taken_off_the_list()
     let pairing = Pairing::new(bench.server_key()).unwrap();
     Clients::append(&bench.list(), "second", pairing.client.public()).unwrap();
     let mut options = Options::new(bench.server_address(), Some(pairing));
-    options.socks = vec!["127.0.0.1:0".parse().unwrap()];
+    options.doors = vec![(Door::Socks, "127.0.0.1:0".parse().unwrap())];
     let mut client = client::start(options).unwrap();
     let at = client.address(Door::Socks).unwrap();
     assert!(get(&mut crate::bench::socks_at(at, origin).unwrap()).contains("200 OK"));
@@ -313,7 +313,7 @@ fn a_role_that_is_stopped_resets_its_programs_and_says_its_last_event() {
     assert!(matches!(nowhere, anabranch_proxy::Error::Usage(_)));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut options = Options::new(bench.server_address(), None);
-    options.http = vec![taken.local_addr().unwrap()];
+    options.doors.push((Door::Http, taken.local_addr().unwrap()));
     assert!(matches!(client::start(options).unwrap_err(), anabranch_proxy::Error::Listen(..)));
 }
 

@@ -8,6 +8,7 @@ use anabranch_algo::TcpSample;
 use anabranch_net::{Clock, Egress, Limits, Resolver};
 use bytes::Bytes;
 
+use super::engine::Engine;
 use super::error::FetchError;
 
 /// The most fetches that may run or wait at once, and the most routes. Further ones are refused.
@@ -60,6 +61,8 @@ pub struct Options {
     pub limits: Limits,
     /// The clock that the limits use.
     pub clock: Clock,
+    /// The thread on which the client runs; `None` for one of its own.
+    pub engine: Option<Engine>,
     /// The value of `User-Agent`.
     pub user_agent: String,
     /// The longest time that connecting may take: name, TCP, proxy and TLS together.
@@ -82,6 +85,7 @@ impl Default for Options {
             resolver: Resolver::default(),
             limits: Limits::default(),
             clock: Clock::start(),
+            engine: None,
             user_agent: concat!("anabranch/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),

@@ -15,6 +15,8 @@ use crate::{BannedSource, GroupedPath, PathGroups, PathProgress, Progress, Repor
 impl ContentFetch {
     pub(super) fn snapshot(&mut self, now: Time, arrivals: &Sink, end: bool) {
         let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
+        // The manifest of a directory is no part of what the user gets.
+        let has_contents = arrivals.has_contents();
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
         counts.extend(self.mirrors.iter().flat_map(MirrorDriver::bytes));
@@ -50,11 +52,12 @@ impl ContentFetch {
             (false, false) => None,
         };
         self.last = Progress {
-            total_bytes,
-            done_bytes,
+            total_bytes: has_contents.then_some(total_bytes),
+            done_bytes: if has_contents { done_bytes } else { 0 },
             resumed_bytes,
             elapsed_s: self.elapsed_s(now),
             paths,
+            checked_bytes: None,
             note: note.filter(|_| !end).map(str::to_owned),
         };
     }
@@ -122,6 +125,7 @@ impl ContentFetch {
             // The user vouches for the URI, which states the hash. For a single file the caller knows more.
             verified_by: Some(VouchedBy::User),
             unverified_since: None,
+            advice: None,
         }
     }
 }

@@ -224,6 +224,7 @@ impl Discovery<'_> {
             vouched_by: by.filter(|_| is_known),
             claims: self.claims(length),
             signed: None,
+            sums: self.documents.sums.clone(),
             recalled,
             there,
         })
@@ -240,8 +241,11 @@ impl Discovery<'_> {
         let is_open = names.chosen().is_none();
         let named = mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
         let first = self.mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
-        for url in named.chain(first) {
+        for url in named.clone().chain(first.clone()) {
             names.offer(&format!("the URL of {}", host(url)), Some(url.last_component()));
+        }
+        if let Some(url) = named.chain(first).find(|url| url.path().ends_with('/')) {
+            names.offer_page(url);
         }
         let head = self.mirrors.iter().find_map(|mirror| mirror.head.as_ref().filter(|_| mirror.named));
         if let Some(head) = head.filter(|_| is_open)

@@ -188,7 +188,11 @@ impl Discovery<'_> {
                 self.documents.signatures.could_not_come(format!("{}: {error}", host(&probe.url)));
             }
             // Usually these optional documents do not exist, so their absence is not reported.
-            ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
+            ProbeKind::List
+            | ProbeKind::Leaves
+            | ProbeKind::Line
+            | ProbeKind::Signature
+            | ProbeKind::Sums => {}
         }
         Ok(())
     }

@@ -6,10 +6,12 @@ use anabranch_mirror::leaf_list::{self, HEAD_BYTES, LeafList};
 use anabranch_mirror::metalink::METALINK_MAX;
 
 use super::patience::{LEAVES_FOR, PACE_FROM};
-use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind, SUMS_MAX};
 
 /// The most URLs beside which hashes are looked for.
 const BESIDE_MAX: usize = 4;
+/// The name of the list of hashes of all files in a directory, as distributions call it.
+const SUMS_NAME: &str = "SHA256SUMS";
 /// The suffix that is appended to the URL of a file for its Metalink.
 const METALINK_SUFFIX: &str = ".meta4";
 /// The most bytes of a leaf list that are taken from a server: those of the list of a file of 32 GiB. Lists
@@ -76,6 +78,14 @@ impl Discovery<'_> {
         {
             self.ask(ProbeKind::Line, &url, RequestKind::Document { max: LINE_MAX }, Some(0));
         }
+        // Such a list proves nothing unless the user trusts it, so it is only offered.
+        if is_wanted
+            && self.is_hashless()
+            && first.file_name().is_some()
+            && let Ok(url) = first.join(SUMS_NAME)
+        {
+            self.ask(ProbeKind::Sums, &url, RequestKind::Document { max: SUMS_MAX }, Some(0));
+        }
         if let Ok(url) = first.sibling(METALINK_SUFFIX) {
             self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, Some(0));
         }
@@ -93,7 +103,7 @@ impl Discovery<'_> {
             ProbeKind::Leaves => leaf_list::SUFFIX,
             ProbeKind::Line => leaf_list::B3SUM_SUFFIX,
             ProbeKind::List => METALINK_SUFFIX,
-            ProbeKind::Mirror(_) | ProbeKind::Signature => return,
+            ProbeKind::Mirror(_) | ProbeKind::Signature | ProbeKind::Sums => return,
         };
         let firsts = self.first_of_use(|number| self.mirrors[number].named);
         for number in firsts.into_iter().filter(|number| *number > 0).take(BESIDE_MAX - 1) {

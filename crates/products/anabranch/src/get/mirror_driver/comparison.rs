@@ -33,9 +33,7 @@ impl MirrorDriver {
         silent.into_iter().for_each(|mirror| plain.mirror_gone(mirror));
         let is_settled = is_only_waiting && !plain.only_samples_left();
         if is_settled && !std::mem::replace(&mut self.has_warned, true) {
-            observer.warning(
-                "UNVERIFIED: not all parts could be compared between mirrors: too few of them answer",
-            );
+            observer.warning("not all parts could be compared between mirrors: too few of them answer");
         }
     }
 

@@ -23,6 +23,7 @@ use super::row::{Happens, Knows, Row};
 use crate::event::Observer;
 use crate::get::fetch::fetch_in;
 use crate::get::reassembly_buffer;
+use crate::get::selection::Selection;
 use crate::get::testing::{Mirror, Servers, SimWorld, Weather, files, restore, run_dir};
 use crate::get::world::World as _;
 use crate::target::Room;
@@ -42,6 +43,8 @@ pub(super) struct Ended {
     /// All messages to the user, with the bans and their reasons.
     pub(super) said: String,
     pub(super) banned: Vec<String>,
+    /// Two progresses, one after the other, of which the second has less; `None` if there are none.
+    pub(super) falls: Option<(Step, Step)>,
 }
 
 /// Returns the host of the mirror with this number.
@@ -140,9 +143,11 @@ impl Ground {
         let output = self.to().join(if self.knows == Knows::Directory { "d" } else { FILE });
         let (request, locators) =
             self.get().and_then(|get| get.to_file(output).request()).expect("a request");
-        let (buffer, mut blocks) = reassembly_buffer::pair(stop.clone());
+        let (buffer, mut blocks) = reassembly_buffer::pair(stop.clone(), Selection::Whole);
         let end = buffer.end_guard();
-        let handed_over = thread::spawn(move || std::iter::from_fn(|| blocks.next()).flatten().collect());
+        let handed_over = thread::spawn(move || {
+            std::iter::from_fn(|| blocks.next()).flat_map(|(_, bytes)| bytes).collect()
+        });
         let reader = self.in_order.then_some(buffer);
         let request = crate::get::request::Request { room: Some(room), reader, ..request };
         let idle = Span::from_nanos(request.http.idle_timeout.as_nanos() as u64);
@@ -150,8 +155,10 @@ impl Ground {
         let mut world =
             SimWorld::new(seed, weather, stop.clone(), (self.servers.clone(), idle), (&[], &sources));
         let (mut said, mut banned) = (String::new(), Vec::new());
+        let mut steps = Vec::new();
         let mut listener = |event| {
             match event {
+                Event::Progress(progress) => steps.push((progress.done_bytes, progress.total_bytes)),
                 Event::Notice(text) | Event::Warning(text) => said += &format!("{text}\n"),
                 Event::Banned { source, reason } => {
                     said += &format!("{source}: {reason}\n");
@@ -178,9 +185,26 @@ impl Ground {
         if let Some(left) = &world.left {
             restore(&self.to(), left);
         }
+        // The last progress has the exact number in any case.
+        steps.pop();
+        let falls = steps.windows(2).map(|pair| (pair[0], pair[1])).find(|(was, is)| goes_back(*was, *is));
         let after = world.now().since(Time::ZERO);
         let is_killed = world.left.is_some();
-        Ended { result, came: world.came.iter().sum(), after, is_killed, said, banned }
+        Ended { result, came: world.came.iter().sum(), after, is_killed, said, banned, falls }
+    }
+}
+
+/// The done and the total bytes of a progress.
+pub(super) type Step = (u64, Option<u64>);
+
+/// Whether progress goes backwards. A file that turns out to be shorter keeps its share.
+fn goes_back((done_before, total_before): Step, (done, total): Step) -> bool {
+    match (total_before, total) {
+        (Some(before), Some(total)) if total < before => {
+            u128::from(done + 1) * u128::from(before) < u128::from(done_before) * u128::from(total)
+        }
+        (Some(_), None) => true,
+        _ => done < done_before,
     }
 }
 
@@ -234,6 +258,9 @@ pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     for (run, happens) in row.runs.iter().enumerate() {
         let ended = ground.run(seed * 1_000 + run as u64, run, Some(*happens));
         check_run(&ground, row, *happens, &ended).map_err(|why| format!("run {run}: {why}"))?;
+        if let Some(falls) = ended.falls {
+            return Err(format!("run {run}: progress goes backwards: {falls:?}"));
+        }
         came += ended.came;
         said += &ended.said;
         banned.extend(ended.banned);
@@ -254,6 +281,7 @@ pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
         last.after.as_nanos() as f64 / 1e9
     );
     let mut wrong = Vec::new();
+    wrong.extend(last.falls.map(|falls| format!("progress goes backwards: {falls:?}")));
     if status != row.exit_status {
         wrong.push(format!("exit status {status} instead of {}", row.exit_status));
     }

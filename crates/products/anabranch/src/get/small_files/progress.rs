@@ -24,12 +24,12 @@ impl SmallFiles<'_> {
             }
         });
         Progress {
-            total_bytes: self.totals.total_bytes,
+            total_bytes: Some(self.totals.total_bytes),
             done_bytes: self.totals.done_bytes,
             resumed_bytes: self.totals.resumed_bytes,
             elapsed_s: seconds(now.since(self.rows.start)),
             paths: one_a_path(rows),
-            note: None,
+            ..Progress::default()
         }
     }
 }

@@ -1,7 +1,29 @@
-//! A link as a user names it.
+//! A link as a user names it: the value of `--via`, of every command that has one.
+//!
+//! ```text
+//! IFACE|ADDR[:HOW[,HOW]…]      wlan0   192.0.2.7   fe80::1%eth0   wwan0:backup   eth0:limit=5M
+//! ```
+//!
+//! A command refuses what it cannot do with a link: [`Via::allow`].
 
+use std::error::Error;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
+
+use anabranch_algo::Rate;
+
+use crate::quantity;
+
+/// The placeholder of the value in help texts.
+pub const VALUE: &str = "IFACE|ADDR[:HOW,…]";
+/// The help text of `--via`, in every command.
+pub const HELP: &str = "\
+    Use this link, a network interface or a local address, and no other that is not named too; give it \
+    for each. HOW says under which conditions, several with commas between them: `limit=5M`, no more \
+    than this over it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`, \
+    only while those that cost less are full or dead (proxy); `cap=20GB/month`, not when the interface \
+    has carried so much, both ways, in this day, week or month in UTC (proxy)";
 
 /// The most links, because the kernel uses no more (`MPTCP_PM_ADDR_MAX` of `net/mptcp/pm_kernel.c`).
 const LINKS_MAX: usize = 8;
@@ -13,12 +35,12 @@ const COST_MAX: u32 = 1_000_000;
 const UNITS: [(&str, u64); 5] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
 
-/// A link that a client may use: the name of its interface, and the conditions of its use.
+/// A link that may be used: the name of its interface or a local address, and the conditions of its use.
 ///
-/// It is written `wlan0`, `wwan0:backup` or `wwan0:cost=5,cap=20GB/month`.
+/// It is written `wlan0`, `wwan0:backup`, `wwan0:cost=5,cap=20GB/month`, `192.0.2.7:limit=5M`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Via {
-    /// The name of the interface.
+    /// The interface, the address, or both: `fe80::1%eth0`. This host may not have it.
     pub name: String,
     /// Whether the link carries data only while no other can.
     pub is_backup: bool,
@@ -27,6 +49,8 @@ pub struct Via {
     pub cost: u32,
     /// The most bytes that the link may carry.
     pub cap: Option<Cap>,
+    /// The rate at which the link may be used.
+    pub limit: Option<Rate>,
 }
 
 /// The most bytes that a link may carry in a period, both directions together.
@@ -54,16 +78,78 @@ impl Period {
         [("day", Self::Day), ("week", Self::Week), ("month", Self::Month)];
 }
 
-/// The reason why a text is no link.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+/// The reason why a text names no link.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViaError(String);
+
+impl fmt::Display for ViaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for ViaError {}
 
 impl Via {
     /// Creates a link without conditions.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), is_backup: false, cost: 0, cap: None }
+        Self { name: name.into(), is_backup: false, cost: 0, cap: None, limit: None }
+    }
+
+    /// Returns the link if it has no other conditions than these (`backup`, `cost`, `cap`, `limit`), which
+    /// the command `who` can keep.
+    ///
+    /// # Errors
+    /// If it has others.
+    pub fn allow(self, who: &str, conditions: &[&str]) -> Result<Self, ViaError> {
+        let has = [
+            ("backup", self.is_backup),
+            ("cost", self.cost > 0),
+            ("cap", self.cap.is_some()),
+            ("limit", self.limit.is_some()),
+        ];
+        match has.iter().find(|(name, is_there)| *is_there && !conditions.contains(name)) {
+            Some((name, _)) => Err(ViaError(format!(
+                "`{name}` of {}: {who} cannot do that, but {}",
+                self.name,
+                conditions.join(", ")
+            ))),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Whether a text can be the name of an interface: what the kernel takes (`dev_valid_name`), without the
+/// characters that stand between a name and its conditions.
+fn is_interface(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !matches!(name, "." | "..")
+        && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:=".contains(&byte))
+}
+
+/// Whether a text is an address, perhaps with an interface behind it.
+fn is_address(text: &str) -> bool {
+    let (address, device) = text.split_once('%').unwrap_or((text, "any"));
+    address.parse::<IpAddr>().is_ok() && is_interface(device)
+}
+
+/// Divides a text into the name of a link and its conditions. An address has colons of its own, and the name
+/// of an interface may have a comma: so the first of either counts that has a condition behind it.
+fn divided(text: &str) -> (&str, Option<&str>) {
+    let is_condition = |text: &str| {
+        let word = text.split([',', '=']).next().unwrap_or_default();
+        match text[word.len()..].chars().next() {
+            Some('=') => matches!(word, "cost" | "cap" | "limit"),
+            _ => word == "backup",
+        }
+    };
+    let mut separators = text.match_indices([':', ',']).map(|(at, _)| at);
+    match separators.find(|at| is_condition(&text[at + 1..])) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None if is_address(text) => (text, None),
+        None => text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest))),
     }
 }
 
@@ -89,17 +175,11 @@ impl FromStr for Via {
     type Err = ViaError;
 
     fn from_str(text: &str) -> Result<Self, ViaError> {
-        let (name, conditions) = match text.split_once(':') {
-            Some((name, conditions)) => (name, Some(conditions)),
-            None => (text, None),
-        };
-        // These are the names that the kernel accepts (`dev_valid_name`) and that can be written here.
-        let is_name = !name.is_empty()
-            && name.len() <= NAME_BYTES_MAX
-            && !matches!(name, "." | "..")
-            && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:,=".contains(&byte));
-        if !is_name {
-            return Err(ViaError(format!("`{name}` is no name of an interface, such as wlan0")));
+        let (name, conditions) = divided(text);
+        if !is_interface(name) && !is_address(name) {
+            return Err(ViaError(format!(
+                "`{name}` is no name of an interface, such as wlan0, and no address"
+            )));
         }
         let mut via = Self::new(name);
         let mut seen = Vec::new();
@@ -116,8 +196,9 @@ impl FromStr for Via {
                 ("backup", None) => via.is_backup = true,
                 ("cost", Some(value)) => via.cost = cost(value)?,
                 ("cap", Some(value)) => via.cap = Some(value.parse()?),
+                ("limit", Some(value)) => via.limit = Some(quantity::rate(value).map_err(ViaError)?),
                 _ => {
-                    let wants = "expected backup, cost=5 or cap=20GB/month";
+                    let wants = "expected backup, cost=5, cap=20GB/month or limit=5M";
                     return Err(ViaError(format!("`{condition}` of {name}: {wants}")));
                 }
             }
@@ -179,7 +260,8 @@ impl fmt::Display for Via {
         let backup = self.is_backup.then(|| "backup".to_owned());
         let cost = (self.cost > 0).then(|| format!("cost={}", self.cost));
         let cap = self.cap.map(|cap| format!("cap={cap}"));
-        let conditions: Vec<_> = [backup, cost, cap].into_iter().flatten().collect();
+        let limit = self.limit.map(|limit| format!("limit={}", limit.as_bytes()));
+        let conditions: Vec<_> = [backup, cost, cap, limit].into_iter().flatten().collect();
         if conditions.is_empty() { Ok(()) } else { write!(f, ":{}", conditions.join(",")) }
     }
 }
@@ -203,6 +285,26 @@ mod tests {
         assert_eq!(read("a:cap=1.5gb/week").cap, Some(Cap { bytes: 1_500_000_000, period: Period::Week }));
         assert_eq!(read("a:cap=0.25TB/day").to_string(), "a:cap=250GB/day");
         assert_eq!(read("eth0.7:cost=0").to_string(), "eth0.7");
+        let limit = Some(Rate::from_bytes(500_000));
+        for (text, name) in [
+            ("eth0:limit=500k", "eth0"),
+            ("eth0,limit=500k", "eth0"),
+            ("192.0.2.7:limit=4Mbit", "192.0.2.7"),
+            ("fe80::1%eth0:limit=500kB/s", "fe80::1%eth0"),
+            ("a,b:limit=500k", "a,b"),
+        ] {
+            assert_eq!(read(text), Via { limit, ..Via::new(name) }, "{text}");
+        }
+        assert_eq!(read("2001:db8::7"), Via::new("2001:db8::7"));
+        assert_eq!(read("fe80::1%eth0"), Via::new("fe80::1%eth0"));
+    }
+
+    #[test]
+    fn what_a_command_cannot_do_it_refuses() {
+        let via = || read("wwan0:backup,limit=5M");
+        assert_eq!(via().allow("get", &["limit", "backup"]), Ok(via()));
+        let error = via().allow("get", &["limit"]).unwrap_err().to_string();
+        assert_eq!(error, "`backup` of wwan0: get cannot do that, but limit");
     }
 
     #[test]
@@ -212,7 +314,10 @@ mod tests {
             ("an-interface-that-is-long", "is no name of an interface"),
             ("a/b", "is no name"),
             ("..", "is no name"),
-            ("wwan0:", "`` of wwan0: expected backup, cost=5 or cap=20GB/month"),
+            ("wwan0:", "`` of wwan0: expected backup, cost=5, cap=20GB/month or limit=5M"),
+            ("wwan0:limit=fast", "'fast' is no rate"),
+            ("fe80::1%:backup", "no address"),
+            ("1.2.3.4.5:backup,", "`` of 1.2.3.4.5"),
             ("wwan0:price=5", "`price=5` of wwan0: expected"),
             ("wwan0:backup=1", "expected backup"),
             ("wwan0:cost=-1", "the cost `-1` is no number from 0"),
@@ -247,13 +352,15 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            name in "[a-z][a-z0-9._@-]{0,14}",
+            name in "[a-z][a-z0-9._@-]{0,14}|10\\.[0-9]\\.0\\.1|fe80::[1-9]%[a-z]{1,9}",
             is_backup: bool,
             cost in 0..=COST_MAX,
             cap in proptest::option::of((1..=u64::MAX, 0..3_usize)),
+            limit in proptest::option::of(1_500..1_u64 << 40),
         ) {
             let cap = cap.map(|(bytes, period)| Cap { bytes, period: Period::NAMES[period].1 });
-            let via = Via { name, is_backup, cost, cap };
+            let limit = limit.map(Rate::from_bytes);
+            let via = Via { name, is_backup, cost, cap, limit };
             prop_assert_eq!(read(&via.to_string()), via);
         }
 

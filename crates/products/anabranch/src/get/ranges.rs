@@ -1,0 +1,91 @@
+//! Fetches parts of a file without the rest.
+//!
+//! A transfer of ranges is one that is [read in order](super::Reader) and whose other blocks count as if they
+//! were here. So it uses all mirrors and paths, and verifies blocks, as every other transfer does. What is
+//! refused: a directory, several files. What cannot be done: a check of the whole file, its signature among
+//! them.
+
+use std::ops::Range;
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll, ready};
+
+use anabranch_mmtp::id::BLOCK_BYTES;
+
+use super::reassembly_buffer::{Block, ReadHalf};
+use super::transfer::{Events, Transfer};
+use crate::{Report, Result};
+
+/// The bytes of ranges of a file: see [`Get::get_ranges`](super::Get::get_ranges).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Ranges {
+    /// The bytes of each range, in the order in which the ranges were given. Bytes behind the end of the file
+    /// are left out.
+    pub bytes: Vec<Vec<u8>>,
+    /// The report of the transfer. [`Report::verified`] is never [`Whole`](crate::Verified::Whole).
+    pub report: Report,
+}
+
+/// A transfer of ranges that runs on a thread of its own: see
+/// [`Get::start_ranges`](super::Get::start_ranges). With the feature `tokio` it is a [`Future`]; it needs no
+/// particular executor.
+#[must_use = "dropping it stops the transfer"]
+#[derive(Debug)]
+pub struct RangesTransfer {
+    ranges: Vec<Range<u64>>,
+    bytes: Vec<Vec<u8>>,
+    blocks: ReadHalf,
+    transfer: Transfer,
+}
+
+impl RangesTransfer {
+    pub(super) fn new(ranges: Vec<Range<u64>>, blocks: ReadHalf, transfer: Transfer) -> Self {
+        Self { bytes: vec![Vec::new(); ranges.len()], ranges, blocks, transfer }
+    }
+
+    /// Waits until all bytes are here.
+    ///
+    /// # Errors
+    /// As [`Get::get_range`](super::Get::get_range).
+    pub fn wait(mut self) -> Result<Ranges> {
+        while let Some(block) = self.blocks.next() {
+            self.take(&block);
+        }
+        let report = self.transfer.join()?;
+        Ok(Ranges { bytes: self.bytes, report })
+    }
+
+    /// Returns the events of the transfer; see [`Events`].
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.transfer.events()
+    }
+
+    /// Adds the bytes of a block to each range that it is in. Blocks come in order.
+    fn take(&mut self, (number, block): &Block) {
+        let start = number * BLOCK_BYTES as u64;
+        let end = start + block.len() as u64;
+        for (range, bytes) in self.ranges.iter().zip(&mut self.bytes) {
+            let (from, to) = (range.start.max(start), range.end.min(end));
+            if from < to {
+                bytes.extend_from_slice(&block[(from - start) as usize..(to - start) as usize]);
+            }
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for RangesTransfer {
+    type Output = Result<Ranges>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Ranges>> {
+        let this = self.get_mut();
+        while let Some(block) = ready!(this.blocks.poll_next(context)) {
+            this.take(&block);
+        }
+        let report = ready!(Pin::new(&mut this.transfer).poll(context))?;
+        Poll::Ready(Ok(Ranges { bytes: std::mem::take(&mut this.bytes), report }))
+    }
+}

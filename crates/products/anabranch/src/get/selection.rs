@@ -1,0 +1,98 @@
+//! The blocks of a content that are wanted, if not all of them are.
+
+use std::ops::Range;
+
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+
+/// The wanted blocks of a content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Selection {
+    /// All blocks.
+    #[default]
+    Whole,
+    /// The blocks in these ranges, which are in order and do not touch.
+    Blocks(Vec<Range<u64>>),
+}
+
+impl Selection {
+    /// Returns the blocks that have bytes in these ranges.
+    pub(super) fn of_bytes(ranges: &[Range<u64>]) -> Self {
+        let block = BLOCK_BYTES as u64;
+        let filled = ranges.iter().filter(|range| range.start < range.end);
+        let mut blocks: Vec<Range<u64>> =
+            filled.map(|range| range.start / block..range.end.div_ceil(block)).collect();
+        blocks.sort_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for range in blocks {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        Self::Blocks(merged)
+    }
+
+    /// Whether all blocks are wanted.
+    pub(super) const fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole)
+    }
+
+    /// Whether a block is wanted.
+    pub(super) fn has(&self, block: u64) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Blocks(ranges) => {
+                let after = ranges.partition_point(|range| range.end <= block);
+                ranges.get(after).is_some_and(|range| range.contains(&block))
+            }
+        }
+    }
+
+    /// Returns the first wanted block from `block` on, of a content of `blocks` blocks; `blocks` if there is
+    /// none.
+    pub(super) fn next(&self, block: u64, blocks: u64) -> u64 {
+        let next = match self {
+            Self::Whole => block,
+            Self::Blocks(ranges) => {
+                let after = ranges.partition_point(|range| range.end <= block);
+                ranges.get(after).map_or(blocks, |range| range.start.max(block))
+            }
+        };
+        next.min(blocks)
+    }
+
+    /// Returns how many bytes the wanted blocks below block `end` have.
+    pub(super) fn bytes_below(&self, end: u64, id: &ContentId) -> u64 {
+        let bytes = |blocks: Range<u64>| {
+            let at = |block: u64| block.saturating_mul(BLOCK_BYTES as u64).min(id.length);
+            at(blocks.end.min(end)).saturating_sub(at(blocks.start))
+        };
+        match self {
+            Self::Whole => bytes(0..end),
+            Self::Blocks(ranges) => ranges.iter().cloned().map(bytes).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_bytes_are_ranges_of_blocks() {
+        let block = BLOCK_BYTES as u64;
+        let all = [5 * block..5 * block + 1, 0..1, 10..block + 1, 7..7, 3 * block - 1..3 * block];
+        let selection = Selection::of_bytes(&all);
+        assert_eq!(selection, Selection::Blocks(vec![0..3, 5..6]));
+        let has: Vec<u64> = (0..8).filter(|block| selection.has(*block)).collect();
+        assert_eq!(has, [0, 1, 2, 5]);
+        let next: Vec<u64> = (0..8).map(|block| selection.next(block, 7)).collect();
+        assert_eq!(next, [0, 1, 2, 5, 5, 5, 7, 7]);
+        let id = ContentId { root: [0; 32], length: 5 * block + 9 };
+        assert_eq!(selection.bytes_below(6, &id), 3 * block + 9);
+        assert_eq!(selection.bytes_below(2, &id), 2 * block);
+        assert_eq!(Selection::Whole.bytes_below(6, &id), id.length);
+        assert_eq!(Selection::of_bytes(&[]).next(0, 7), 7, "nothing is wanted");
+    }
+}

@@ -1,0 +1,59 @@
+//! The thread on which clients run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use super::api::StartError;
+
+/// A thread with the sockets and timers of [clients](super::Client). Several clients may share one. It ends
+/// with its last clone; a client holds one.
+#[derive(Clone)]
+pub struct Engine(Arc<Shared>);
+
+struct Shared {
+    handle: Handle,
+    /// Ends the thread when it is dropped.
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor left.
+    pub fn start() -> Result<Self, StartError> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
+            // An error says that the sender was dropped, as it is meant to be.
+            let _ = runtime.block_on(ended);
+        })?;
+        Ok(Self(Arc::new(Shared { handle, end: Some(end), thread: Some(thread) })))
+    }
+
+    /// Runs a task on the thread.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.handle.spawn(task);
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
