@@ -13,6 +13,7 @@
 //! * [`rate_limit`]: a token bucket that many share.
 //! * [`fair_share`]: shares a bounded resource fairly between clients.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
+//! * [`prr`]: how much is sent during fast recovery (RFC 9937).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
 //! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
 //! * [`shared_bottleneck`]: which paths share a bottleneck, from their delays and losses (RFC 8382).
@@ -27,6 +28,7 @@ extern crate std;
 pub mod control;
 pub mod fair_share;
 pub mod machine;
+pub mod prr;
 pub mod rate_limit;
 pub mod rtt;
 pub mod sent_packets;

@@ -410,6 +410,21 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         true
     }
 
+    /// Packet `i` of batch `id` was declared lost and is expected again; whether so.
+    pub fn reclaim(&mut self, id: u64, i: u32) -> bool {
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
+            return false;
+        };
+        let bit = 1 << i;
+        if batch.lost() & bit == 0 {
+            return false;
+        }
+        batch.reclaim(bit);
+        self.in_flight += 1;
+        self.cursor = self.cursor.min(id);
+        true
+    }
+
     /// Drops the oldest batches as long as all of the first has been delivered, or nothing of it is
     /// outstanding and it was sent before `before`; hands what they asked for to `dropped`, oldest first.
     /// What arrives of them later is [`Delivery::Unknown`].
@@ -453,6 +468,11 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
     #[must_use]
     pub const fn highest_delivered(&self) -> Option<u64> {
         self.highest
+    }
+    /// What was found to have arrived above this sequence number has overtaken nothing: it may have been
+    /// taken for another.
+    pub const fn overtake_from(&mut self, highest: Option<u64>) {
+        self.highest = highest;
     }
     /// The packet threshold as it stands: [`PACKET_THRESHOLD_INITIAL`] to [`PACKET_THRESHOLD_MAX`].
     #[must_use]
@@ -512,6 +532,20 @@ mod tests {
         let n = sent.detect(at(now), rtt, |&what, i, seq| lost.push((what, i, seq)));
         assert_eq!(n as usize, lost.len());
         lost
+    }
+
+    #[test]
+    fn what_a_timeout_declared_lost_can_be_expected_again() {
+        let mut sent = SentPackets::<char>::new();
+        let (a, b) = (sent.send(at(0), 2, 'a'), sent.send(at(1), 1, 'b'));
+        sent.deliver(at(5), a, 1);
+        assert_eq!(sent.expire(|_, _, _| {}), 2);
+        assert!(sent.reclaim(b, 0) && sent.reclaim(a, 0));
+        // It is outstanding; that one has arrived; there is none.
+        assert!(!sent.reclaim(a, 0) && !sent.reclaim(a, 1) && !sent.reclaim(b + 1, 0));
+        assert_eq!((sent.in_flight(), sent.oldest_outstanding()), (2, Some(at(0))));
+        assert_eq!(sent.deliver(at(9), a, 0), Delivery::Acked { sent_at: at(0), seq: 0 });
+        assert_eq!((sent.in_flight(), sent.oldest_outstanding()), (1, Some(at(1))));
     }
 
     #[test]
