@@ -96,6 +96,9 @@ pub struct Config {
     pub path_manager: PathManager,
     /// Local addresses for further subflows.
     pub addresses: Vec<LocalAddress>,
+    /// How long the first SYN waits for an answer until another goes out from the next local address; the
+    /// first that is answered begins the connection. `None`: only the address that was asked for is tried.
+    pub race_after: Option<Span>,
     /// Bytes that a connection keeps for the program to read; also its receive window.
     pub receive_buffer_bytes: u32,
     /// Bytes that a program may write ahead of what has been acknowledged.
@@ -116,6 +119,7 @@ impl Default for Config {
             scheduler: SchedulerKind::MinRtt,
             path_manager: PathManager::Fullmesh,
             addresses: Vec::new(),
+            race_after: Some(Span::from_millis(250)),
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 4 << 20,
             subflows_max: SUBFLOWS_MAX,
