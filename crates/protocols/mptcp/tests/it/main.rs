@@ -9,3 +9,4 @@ mod random;
 mod recovery;
 mod tail_loss;
 mod tcp;
+mod throughput;

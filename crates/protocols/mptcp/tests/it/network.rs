@@ -17,6 +17,8 @@ pub(crate) struct Faults {
     pub(crate) jitter: Span,
     /// How long it carries one segment, before it carries the next.
     pub(crate) gap: Span,
+    /// Segments that wait for it at most; further ones are lost.
+    pub(crate) queue: u64,
     /// Of 1,000 segments so many are lost, so many come twice.
     pub(crate) loss: u64,
     pub(crate) twice: u64,
@@ -32,6 +34,7 @@ impl Faults {
             delay: Span::from_millis(delay_ms),
             jitter: Span::ZERO,
             gap: Span::ZERO,
+            queue: u64::MAX,
             loss: 0,
             twice: 0,
             is_cut: false,
@@ -188,6 +191,10 @@ impl Network {
         for _ in 0..copies {
             let jitter = Span::from_nanos(self.random.below(link.jitter.as_nanos() + 1));
             let busy = self.busy.entry((from, client)).or_insert(self.now);
+            let waiting = busy.since(self.now).as_nanos().checked_div(link.gap.as_nanos());
+            if waiting.is_some_and(|waiting| waiting > link.queue) {
+                continue;
+            }
             *busy = self.now.max(*busy) + link.gap;
             self.sent += 1;
             self.flying.insert((*busy + link.delay + jitter, self.sent), (1 - from, segment.clone()));
