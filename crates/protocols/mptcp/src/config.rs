@@ -1,33 +1,12 @@
 //! What a stack is told once.
 
-use std::net::IpAddr;
-
 use anabranch_algo::Span;
 
-use crate::path_manager::PathManager;
+use crate::path_manager::{LocalAddress, PathManager};
 use crate::scheduler::SchedulerKind;
 
 /// Subflows of a connection at most.
 pub const SUBFLOWS_MAX: usize = 8;
-
-/// A local address, and what it may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalAddress {
-    /// The address.
-    pub address: IpAddr,
-    /// Whether subflows from it are backups (RFC 8684 section 3.2, flag B).
-    pub backup: bool,
-    /// Whether peers are told of it (ADD_ADDR).
-    pub announce: bool,
-}
-
-impl LocalAddress {
-    /// An address for subflows of this end's own making.
-    #[must_use]
-    pub const fn new(address: IpAddr) -> Self {
-        Self { address, backup: false, announce: false }
-    }
-}
 
 /// What is done when the tail of what was sent may be lost: nothing has been acknowledged for a probe timeout
 /// (RFC 8985 section 7).

@@ -15,10 +15,10 @@ use anabranch_algo::control::{Algorithm, SubflowStats};
 use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::{Key, Reset, Version};
 
-use crate::config::{Config, LocalAddress, SUBFLOWS_MAX};
+use crate::config::{Config, SUBFLOWS_MAX};
 use crate::notices::Notices;
 use crate::path::{Backup, Handshake, Path, ResetReason, Signal};
-use crate::path_manager::{AddressBook, JoinPlan, PathManager, UNKNOWN_ID};
+use crate::path_manager::{AddressBook, JoinPlan, LocalAddress, PathManager, UNKNOWN_ID};
 use crate::receive::ReceiveQueue;
 use crate::scheduler::Scheduler;
 use crate::secrets::Secrets;

@@ -42,9 +42,9 @@ pub mod stack;
 mod subflow;
 mod wakes;
 
-pub use config::{Config, LocalAddress, SUBFLOWS_MAX, TailLoss, TcpConfig};
+pub use config::{Config, SUBFLOWS_MAX, TailLoss, TcpConfig};
 pub use connection::ConnectionEvent;
-pub use path_manager::PathManager;
+pub use path_manager::{LocalAddress, PathManager};
 pub use payload::Payload;
 pub use scheduler::{SCHEDULERS, SchedulerKind};
 pub use secrets::Seed;

@@ -5,12 +5,29 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_algo::{Span, Time};
 
-use crate::config::LocalAddress;
-
 /// Addresses of a peer that are remembered at most.
 const REMOTES_MAX: usize = 16;
 /// The identifier of a local address that is not in the book: peers joined at it without having been told.
 pub(crate) const UNKNOWN_ID: u8 = u8::MAX;
+
+/// A local address, and what it may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Whether subflows from it are backups (RFC 8684 section 3.2, flag B).
+    pub backup: bool,
+    /// Whether peers are told of it (ADD_ADDR).
+    pub announce: bool,
+}
+
+impl LocalAddress {
+    /// An address for subflows of this end's own making.
+    #[must_use]
+    pub const fn new(address: IpAddr) -> Self {
+        Self { address, backup: false, announce: false }
+    }
+}
 
 /// How subflows are made. Only the end that began a connection makes any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

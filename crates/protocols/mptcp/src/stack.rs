@@ -7,11 +7,11 @@ use std::sync::Arc;
 use anabranch_algo::{Machine, Output, Time};
 use anabranch_mptcp_wire::{Join, MptcpOption, OptionBuffer, Reset, TcpOption};
 
-use crate::config::{Config, LocalAddress};
+use crate::config::Config;
 use crate::connection::{Connection, ConnectionEvent};
 use crate::handshake_options::join;
 use crate::listener::Listener;
-use crate::path_manager::PathManager;
+use crate::path_manager::{LocalAddress, PathManager};
 use crate::payload::Payload;
 use crate::secrets::{Secrets, Seed};
 use crate::segment::{EcnField, Flags, Segment};

@@ -123,12 +123,7 @@ pub(crate) struct Sender {
     lost: BTreeSet<u64>,
     una: u64,
     next: u64,
-    /// One beyond the last number that the peer has room for.
-    window_end: u64,
-    /// The number and the acknowledgement of the segment that set it (SND.WL1, SND.WL2).
-    window_seq: u64,
-    window_ack: u64,
-    window_max: u64,
+    window: PeerWindow,
     probe_rule: ProbeRule,
     /// Whether a probe is due.
     probe_due: bool,
@@ -140,6 +135,18 @@ pub(crate) struct Sender {
     reduced: bool,
     recovery: Option<Recovery>,
     undo: Option<Undo>,
+}
+
+/// What the peer has room for.
+#[derive(Clone, Copy, Debug)]
+struct PeerWindow {
+    /// One beyond the last number that it has room for.
+    end: u64,
+    /// The number and the acknowledgement of the segment that said so (SND.WL1, SND.WL2).
+    seq: u64,
+    ack: u64,
+    /// The largest that it has had, bytes.
+    max: u64,
 }
 
 /// A fast recovery, which ends once everything is acknowledged that had been sent when it began.
@@ -159,10 +166,7 @@ impl Sender {
             lost: BTreeSet::new(),
             una,
             next: una + 1,
-            window_end: una + 1,
-            window_seq: 0,
-            window_ack: 0,
-            window_max: 0,
+            window: PeerWindow { end: una + 1, seq: 0, ack: 0, max: 0 },
             probe_rule,
             probe_due: false,
             timeouts: 0,
@@ -189,7 +193,7 @@ impl Sender {
         self.next
     }
     pub(crate) const fn window_max(&self) -> u64 {
-        self.window_max
+        self.window.max
     }
     pub(crate) const fn timeouts(&self) -> u32 {
         self.timeouts
@@ -212,9 +216,7 @@ impl Sender {
     }
 
     fn set_window(&mut self, window: u64, seq: u64, ack: u64) {
-        (self.window_seq, self.window_ack) = (seq, ack);
-        self.window_max = self.window_max.max(window);
-        self.window_end = ack + window;
+        self.window = PeerWindow { end: ack + window, seq, ack, max: self.window.max.max(window) };
         if window > 0 {
             self.persist = None;
         }
@@ -247,7 +249,7 @@ impl Sender {
 
     /// Bytes that the peer's window has room for.
     pub(crate) const fn window_room(&self) -> u64 {
-        self.window_end.saturating_sub(self.next)
+        self.window.end.saturating_sub(self.next)
     }
 
     /// Sends new data or the FIN.
@@ -332,7 +334,7 @@ impl Sender {
         }
         self.una = self.una.max(input.ack);
         let is_newer =
-            input.seq > self.window_seq || (input.seq == self.window_seq && input.ack >= self.window_ack);
+            input.seq > self.window.seq || (input.seq == self.window.seq && input.ack >= self.window.ack);
         if is_newer {
             self.set_window(input.window, input.seq, input.ack);
         }
