@@ -1,6 +1,6 @@
 #![no_main]
-//! The fixed part of a TCP header, and TCP options with those of Multipath TCP: reading ends and never panics,
-//! and what was read is written so that it is read the same.
+//! The fixed part of a TCP header, and TCP options with those of Multipath TCP: reading ends and never
+//! panics, and what was read is written so that it is read the same.
 
 use anabranch_mptcp_wire::{OptionBuffer, TcpHeader, TcpOptions};
 use libfuzzer_sys::fuzz_target;

@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn one_loss_halves_the_rate_evenly() {
-        // Every other acknowledgement sends a packet, as in the first example of RFC 6937 section 4. Where what
-        // is in flight reaches ssthresh, one sends none; the last two fill the window.
+        // Every other acknowledgement sends a packet, as in the first example of RFC 6937 section 4. When the
+        // packets in flight reach ssthresh, one sends none; the last two fill the window.
         assert_eq!(recovery(20, 1, 10), [2, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 1]);
     }
 

@@ -5,8 +5,8 @@
 //! sequence numbers of which 32 bits were sent. It serves a protocol stack and readers of captures alike: an
 //! option that a snap length cut off is reported as such, and an unknown one is kept.
 //!
-//! **Non-goals.** No state, no allocation; of the TCP header the fixed part and its options only. Which option belongs on which segment is the
-//! stack's business.
+//! **Non-goals.** No state, no allocation; of the TCP header the fixed part and its options only. Which
+//! option belongs on which segment is the stack's business.
 //!
 //! **Map.**
 //! * [`tcp`]: [`TcpHeader`], the fixed part of a TCP header, and [`Flags`].

@@ -20,7 +20,8 @@
 //! * [`scheduler`]: which subflow carries what. [`path_manager`]: which subflows there are.
 //! * `notices`: what the peer is told of addresses and priorities, until it must have heard it.
 //! * [`segment`]: a segment as IP packet. [`payload`]: shared bytes.
-//! * `wakes`: deadlines in the order of time. `secrets`: numbers that others must not guess. [`config`]: what a stack is told once.
+//! * `wakes`: deadlines in the order of time. `secrets`: numbers that others must not guess. [`config`]: what
+//!   a stack is told once.
 #![forbid(unsafe_code)]
 
 pub mod config;

@@ -174,8 +174,8 @@ impl Connection {
         }
     }
 
-    /// The first SYN that is answered begins the connection; the others are given up. The stack resets them if
-    /// they are answered after all.
+    /// The first SYN that is answered begins the connection; the others are given up. The stack resets them
+    /// if they are answered after all.
     fn win(&mut self, now: Time, slot: usize) {
         for other in (0..self.paths.len()).filter(|other| *other != slot) {
             let path = self.paths[other].take_if(|path| path.handshake == Handshake::First);
