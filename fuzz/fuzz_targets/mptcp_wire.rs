@@ -1,11 +1,14 @@
 #![no_main]
-//! TCP options with those of Multipath TCP: reading ends and never panics, and what was read is written as an
-//! option that is read the same.
+//! The fixed part of a TCP header, and TCP options with those of Multipath TCP: reading ends and never
+//! panics, and what was read is written so that it is read the same.
 
-use anabranch_mptcp_wire::{OptionBuffer, TcpOptions};
+use anabranch_mptcp_wire::{OptionBuffer, TcpHeader, TcpOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
+    if let Ok(header) = TcpHeader::read(bytes) {
+        assert_eq!(TcpHeader::read(&header.to_bytes()), Ok(header));
+    }
     let mut buffer = OptionBuffer::default();
     for option in TcpOptions::new(bytes).flatten() {
         let mut out = [0; 300];

@@ -77,12 +77,13 @@ pub struct StackArgs {
     #[arg(long, value_name = "NAME", default_value = "cubic-coupled", value_parser = algorithm)]
     pub cc: &'static str,
 
-    /// Which path carries what: minrtt, roundrobin or redundant
+    /// Which path carries what: minrtt, roundrobin, blest, ecf or redundant
     #[arg(long, value_name = "NAME", default_value = SCHEDULERS[0].name, value_parser = scheduler)]
     pub scheduler: SchedulerKind,
 
-    /// Which subflows are made: fullmesh (from each address to each of the peer's), default (none besides the
-    /// first), or a number of them between the first two addresses
+    /// Which subflows are made: fullmesh (from each address to each of the peer's), backup (the same, but all
+    /// besides the first carry data only when no other can), default (none besides the first), or a number of
+    /// them between the first two addresses
     #[arg(long, value_name = "NAME|N", default_value = "fullmesh", value_parser = path_manager)]
     pub path_manager: PathManager,
 
@@ -141,9 +142,10 @@ fn scheduler(text: &str) -> Result<SchedulerKind, String> {
 fn path_manager(text: &str) -> Result<PathManager, String> {
     match text {
         "fullmesh" => Ok(PathManager::Fullmesh),
+        "backup" => Ok(PathManager::Backup),
         "default" => Ok(PathManager::Default),
         number => {
-            let wrong = || "fullmesh, default, or a number of subflows".to_owned();
+            let wrong = || "fullmesh, backup, default, or a number of subflows".to_owned();
             number.parse().map(PathManager::Ndiffports).map_err(|_| wrong())
         }
     }

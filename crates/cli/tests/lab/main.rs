@@ -9,3 +9,4 @@ mod kernel_load;
 mod kernel_share;
 mod kernel_world;
 mod tables;
+mod tcp;

@@ -13,6 +13,7 @@
 //! * [`rate_limit`]: a token bucket that several senders or receivers share.
 //! * [`fair_share`]: shares a bounded resource fairly between clients.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
+//! * [`prr`]: how much is sent during fast recovery (RFC 9937).
 //! * [`control`]: congestion control, with one file for each algorithm; the table [`control::ALGORITHMS`].
 //! * [`controller`]: a controller of that table, or one that a program brings.
 //! * [`sent_packets`]: the packets asked for on a path: reordering, loss, spurious loss.
@@ -29,6 +30,7 @@ pub mod control;
 pub mod controller;
 pub mod fair_share;
 pub mod machine;
+pub mod prr;
 pub mod rate_limit;
 pub mod rtt;
 pub mod sent_packets;

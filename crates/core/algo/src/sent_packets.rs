@@ -415,6 +415,21 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         true
     }
 
+    /// Makes packet `i` of batch `id`, which was declared lost, outstanding again. Returns whether it was lost.
+    pub fn reclaim(&mut self, id: u64, i: u32) -> bool {
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
+            return false;
+        };
+        let bit = 1 << i;
+        if batch.lost() & bit == 0 {
+            return false;
+        }
+        batch.reclaim(bit);
+        self.in_flight += 1;
+        self.cursor = self.cursor.min(id);
+        true
+    }
+
     /// Drops the oldest batch as long as it has been delivered completely, or has no outstanding packet and
     /// was sent before `before`. Hands what each batch asked for to `dropped`, oldest first. Packets of these
     /// batches that arrive later are [`Delivery::Unknown`].
@@ -458,6 +473,11 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
     #[must_use]
     pub const fn highest_delivered(&self) -> Option<u64> {
         self.highest
+    }
+    /// Sets the highest delivered sequence number back to `highest`, because later deliveries may have been
+    /// confused with others. Packets above it count as having overtaken none.
+    pub const fn overtake_from(&mut self, highest: Option<u64>) {
+        self.highest = highest;
     }
     /// Returns the present packet threshold: [`PACKET_THRESHOLD_INITIAL`] to [`PACKET_THRESHOLD_MAX`].
     #[must_use]
@@ -517,6 +537,20 @@ mod tests {
         let n = sent.detect(at(now), rtt, |&what, i, seq| lost.push((what, i, seq)));
         assert_eq!(n as usize, lost.len());
         lost
+    }
+
+    #[test]
+    fn what_a_timeout_declared_lost_can_be_expected_again() {
+        let mut sent = SentPackets::<char>::new();
+        let (a, b) = (sent.send(at(0), 2, 'a'), sent.send(at(1), 1, 'b'));
+        sent.deliver(at(5), a, 1);
+        assert_eq!(sent.expire(|_, _, _| {}), 2);
+        assert!(sent.reclaim(b, 0) && sent.reclaim(a, 0));
+        // It is outstanding; that one has arrived; there is none.
+        assert!(!sent.reclaim(a, 0) && !sent.reclaim(a, 1) && !sent.reclaim(b + 1, 0));
+        assert_eq!((sent.in_flight(), sent.oldest_outstanding()), (2, Some(at(0))));
+        assert_eq!(sent.deliver(at(9), a, 0), Delivery::Acked { sent_at: at(0), seq: 0 });
+        assert_eq!((sent.in_flight(), sent.oldest_outstanding()), (1, Some(at(1))));
     }
 
     #[test]

@@ -78,6 +78,37 @@ pub struct Subflow<T, M = u64, C = Algorithm> {
     probed: bool,
 }
 
+/// What a congestion event takes away, for an event that turns out to have been none.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved<C> {
+    control: C,
+    cwnd: u32,
+    recovery_end: u64,
+    highest: Option<u64>,
+}
+
+impl<T, M: PacketBitmap, C: Clone> Subflow<T, M, C> {
+    /// The algorithm as it stands, before an event that may have to be undone.
+    #[must_use]
+    pub fn save(&self) -> Saved<C> {
+        Saved {
+            control: self.control.clone(),
+            cwnd: self.cwnd,
+            recovery_end: self.recovery_end,
+            highest: self.sent_packets.highest_delivered(),
+        }
+    }
+
+    /// The event after [`save`](Self::save) was none: the algorithm forgets what it has learned since (RFC
+    /// 4015 section 3.2 restores window and ssthresh; this restores what is published to the siblings, too).
+    /// What arrived since has overtaken nothing.
+    pub fn restore(&mut self, saved: Saved<C>) {
+        (self.control, self.cwnd, self.recovery_end) = (saved.control, saved.cwnd, saved.recovery_end);
+        self.pending_acked = 0;
+        self.sent_packets.overtake_from(saved.highest);
+    }
+}
+
 impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     /// Creates a subflow that has sent nothing yet.
     #[must_use]
@@ -174,6 +205,12 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     /// in flight.
     pub fn cancel(&mut self, id: u64, i: u32) -> bool {
         self.sent_packets.cancel(id, i)
+    }
+
+    /// Makes packet `i` of batch `id`, which was declared lost, outstanding again: see
+    /// [`SentPackets::reclaim`].
+    pub fn reclaim(&mut self, id: u64, i: u32) -> bool {
+        self.sent_packets.reclaim(id, i)
     }
 
     /// Takes a sample of the round-trip time from a packet that was sent at `sent_at` and has arrived. A

@@ -5,10 +5,11 @@
 //! sequence numbers of which 32 bits were sent. It serves a protocol stack and readers of captures alike: an
 //! option that a snap length cut off is reported as such, and an unknown one is kept.
 //!
-//! **Non-goals.** No TCP header, no state, no allocation. Which option belongs on which segment is the
-//! stack's business.
+//! **Non-goals.** No state, no allocation; of the TCP header the fixed part and its options only. Which
+//! option belongs on which segment is the stack's business.
 //!
 //! **Map.**
+//! * [`tcp`]: [`TcpHeader`], the fixed part of a TCP header, and [`Flags`].
 //! * [`options`]: [`TcpOptions`], an iterator over the options of a TCP header; [`OptionBuffer`], the 40
 //!   bytes in which they are written.
 //! * [`mptcp`]: [`MptcpOption`], the subtypes of option 30.
@@ -32,6 +33,7 @@ pub mod hmac;
 pub mod keys;
 pub mod mptcp;
 pub mod options;
+pub mod tcp;
 
 pub use address::{AddAddr, RemoveAddr};
 pub use checksum::InternetChecksum;
@@ -40,3 +42,4 @@ pub use dss::{DataNumber, Dss, DssMapping};
 pub use keys::{Key, Version};
 pub use mptcp::{Join, MpCapable, MptcpOption, Reset};
 pub use options::{OptionBuffer, OptionError, SackBlocks, TcpOption, TcpOptions};
+pub use tcp::{Flags, TcpHeader, TcpHeaderError};

@@ -1,33 +1,12 @@
 //! What a stack is told once.
 
-use std::net::IpAddr;
-
 use anabranch_algo::Span;
 
-use crate::path_manager::PathManager;
+use crate::path_manager::{LocalAddress, PathManager};
 use crate::scheduler::SchedulerKind;
 
 /// Subflows of a connection at most.
 pub const SUBFLOWS_MAX: usize = 8;
-
-/// A local address, and what it may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalAddress {
-    /// The address.
-    pub address: IpAddr,
-    /// Whether subflows from it are backups (RFC 8684 section 3.2, flag B).
-    pub backup: bool,
-    /// Whether peers are told of it (ADD_ADDR).
-    pub announce: bool,
-}
-
-impl LocalAddress {
-    /// An address for subflows of this end's own making.
-    #[must_use]
-    pub const fn new(address: IpAddr) -> Self {
-        Self { address, backup: false, announce: false }
-    }
-}
 
 /// What is done when the tail of what was sent may be lost: nothing has been acknowledged for a probe timeout
 /// (RFC 8985 section 7).
@@ -96,6 +75,9 @@ pub struct Config {
     pub path_manager: PathManager,
     /// Local addresses for further subflows.
     pub addresses: Vec<LocalAddress>,
+    /// How long the first SYN waits for an answer until another goes out from the next local address; the
+    /// first that is answered begins the connection. `None`: only the address that was asked for is tried.
+    pub race_after: Option<Span>,
     /// Bytes that a connection keeps for the program to read; also its receive window.
     pub receive_buffer_bytes: u32,
     /// Bytes that a program may write ahead of what has been acknowledged.
@@ -116,6 +98,7 @@ impl Default for Config {
             scheduler: SchedulerKind::MinRtt,
             path_manager: PathManager::Fullmesh,
             addresses: Vec::new(),
+            race_after: Some(Span::from_millis(250)),
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 4 << 20,
             subflows_max: SUBFLOWS_MAX,

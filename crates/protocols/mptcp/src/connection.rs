@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use anabranch_algo::control::{Algorithm, SubflowStats};
 use anabranch_algo::{Span, Time};
-use anabranch_mptcp_wire::{Key, Version};
+use anabranch_mptcp_wire::{Key, Reset, Version};
 
 use crate::config::{Config, SUBFLOWS_MAX};
-use crate::path::{Handshake, Path, ResetReason, Signal};
-use crate::path_manager::{AddressBook, JoinPlan};
+use crate::notices::Notices;
+use crate::path::{Backup, Handshake, Path, ResetReason, Signal};
+use crate::path_manager::{AddressBook, JoinPlan, LocalAddress, PathManager, UNKNOWN_ID};
 use crate::receive::ReceiveQueue;
 use crate::scheduler::Scheduler;
 use crate::secrets::Secrets;
@@ -105,9 +106,14 @@ struct DataTimers {
     fin_due: Time,
     /// When data that subflows have delivered and the peer has not acknowledged is sent again.
     retransmit_at: Time,
-    /// When addresses are announced again, and how often they were.
-    announce_at: Time,
-    announced: u32,
+}
+
+/// What its owner has not been told yet.
+#[derive(Debug, Default)]
+struct Reports {
+    events: VecDeque<ConnectionEvent>,
+    /// The two ends of subflows that have ended, whether they were ever up or not.
+    ended: Vec<(SocketAddr, SocketAddr)>,
 }
 
 /// How it ends.
@@ -130,11 +136,10 @@ pub(crate) struct Connection {
     receive: ReceiveQueue,
     scheduler: Scheduler,
     addresses: AddressBook,
-    /// Addresses to announce that were not echoed: identifier and address.
-    unechoed: Vec<(u8, SocketAddr)>,
+    notices: Notices,
     timers: DataTimers,
     ending: Ending,
-    events: VecDeque<ConnectionEvent>,
+    reports: Reports,
     /// The slot whose turn it is to send what is due.
     turn: usize,
     /// A lost tail that another subflow was asked for.
@@ -156,7 +161,7 @@ fn algorithm(config: &Config) -> Algorithm {
 
 impl Connection {
     fn new(config: &Arc<Config>, key: Key, local: IpAddr, remote: SocketAddr, is_client: bool) -> Self {
-        let others = config.addresses.iter().map(|own| (own.address, own.backup));
+        let others = config.addresses.iter().copied();
         Self {
             mode: if config.mptcp { Mode::Offered } else { Mode::Plain },
             is_client,
@@ -166,15 +171,10 @@ impl Connection {
             receive: ReceiveQueue::new(config.receive_buffer_bytes),
             scheduler: config.scheduler.make(),
             addresses: AddressBook::new(config.path_manager, local, others, remote),
-            unechoed: Vec::new(),
-            timers: DataTimers {
-                fin_due: Time::NEVER,
-                retransmit_at: Time::NEVER,
-                announce_at: Time::NEVER,
-                announced: 0,
-            },
+            notices: Notices::default(),
+            timers: DataTimers { fin_due: Time::NEVER, retransmit_at: Time::NEVER },
             ending: Ending::default(),
-            events: VecDeque::new(),
+            reports: Reports::default(),
             turn: 0,
             tail_probe: None,
             config: Arc::clone(config),
@@ -201,9 +201,25 @@ impl Connection {
         secrets: &mut Secrets,
     ) -> Self {
         let mut connection = Self::new(config, secrets.key(), local.ip(), remote, true);
-        let subflow = Subflow::connect(now, &Self::setup(config, local, remote, secrets));
-        connection.paths[0] = Some(Path::new(subflow, Handshake::First, false, (0, 0)));
+        if let Some(wait) = config.race_after {
+            connection.addresses.begin_race(now, wait);
+        }
+        connection.attempt(now, local, remote, secrets);
         connection
+    }
+
+    /// The address from which the first SYN is to go out now, too, because it has not been answered.
+    pub(crate) fn next_attempt(&mut self, now: Time) -> Option<(IpAddr, SocketAddr)> {
+        let local = self.addresses.next_attempt(now)?;
+        self.free_slot()?;
+        self.paths.iter().flatten().next().map(|path| (local, path.subflow.remote))
+    }
+
+    /// Has the first SYN go out from `local`.
+    pub(crate) fn attempt(&mut self, now: Time, local: SocketAddr, remote: SocketAddr, secrets: &Secrets) {
+        let Some(slot) = self.free_slot() else { return };
+        let subflow = Subflow::connect(now, &Self::setup(&self.config, local, remote, secrets));
+        self.paths[slot] = Some(Path::new(subflow, Handshake::First, Backup::default(), (0, 0)));
     }
 
     /// Answers a SYN that is not to join another connection.
@@ -211,14 +227,19 @@ impl Connection {
         let (local, remote) = (syn.target, syn.source);
         let mut connection = Self::new(config, secrets.key(), local.ip(), remote, false);
         let subflow = Subflow::accept(now, &Self::setup(config, local, remote, secrets), syn);
-        connection.paths[0] = Some(Path::new(subflow, Handshake::First, false, (0, 0)));
+        connection.paths[0] = Some(Path::new(subflow, Handshake::First, Backup::default(), (0, 0)));
         connection.offered(syn);
         connection
     }
 
-    /// The token by which the peer's MP_JOIN names this connection; `None` if it is plain TCP.
-    pub(crate) fn token(&self) -> Option<u32> {
-        (self.mode != Mode::Plain).then(|| self.keys.own.token(Version::V1))
+    /// The token by which the peer's MP_JOIN names this connection, if it is not plain TCP.
+    pub(crate) fn token(&self) -> u32 {
+        self.keys.own.token(Version::V1)
+    }
+
+    /// Whether it is, or may become, Multipath TCP.
+    pub(crate) fn offers_multipath(&self) -> bool {
+        self.mode != Mode::Plain
     }
 
     /// The next subflow that is to be made, if there is a slot for it.
@@ -236,7 +257,8 @@ impl Connection {
         let nonce = secrets.draw() as u32;
         let subflow = Subflow::connect(now, &Self::setup(&self.config, local, plan.remote, secrets));
         let ids = (plan.local_id, plan.remote_id);
-        self.paths[slot] = Some(Path::new(subflow, Handshake::JoinSent { nonce }, plan.backup, ids));
+        let backup = Backup { own: plan.backup, peer: false };
+        self.paths[slot] = Some(Path::new(subflow, Handshake::JoinSent { nonce }, backup, ids));
     }
 
     fn free_slot(&self) -> Option<usize> {
@@ -257,12 +279,77 @@ impl Connection {
     /// Whether it is over, and nothing is left to send, to report or to read.
     pub(crate) fn is_gone(&self) -> bool {
         let is_read = self.receive.readable() == 0 || self.ending.error.is_some();
-        self.ending.is_over && is_read && self.events.is_empty() && self.paths.iter().all(Option::is_none)
+        self.ending.is_over
+            && is_read
+            && self.reports.events.is_empty()
+            && self.paths.iter().all(Option::is_none)
     }
 
     /// The two ends of each subflow.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.paths.iter().flatten().map(|path| (path.subflow.local, path.subflow.remote))
+    }
+
+    /// The two ends of each subflow that has ended since this was asked last.
+    pub(crate) fn ended(&mut self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
+        self.reports.ended.drain(..)
+    }
+
+    /// Subflows are made as this one says from now on; those that there are stay.
+    pub(crate) const fn set_path_manager(&mut self, manager: PathManager) {
+        self.addresses.set_manager(manager);
+    }
+
+    /// This end has an address more: subflows are made from it, and the peer is told of it, as it says.
+    pub(crate) fn add_address(&mut self, now: Time, own: LocalAddress) {
+        let added = self.addresses.add_local(own).is_some();
+        if added && own.announce && self.is_multipath() {
+            self.announce(now);
+        }
+    }
+
+    /// This end has lost an address. The peer is told, and subflows from it end, unless there is no other:
+    /// then that is done as soon as there is (break before make).
+    pub(crate) fn remove_address(&mut self, now: Time, address: IpAddr) {
+        let Some(id) = self.addresses.remove_local(address) else { return };
+        let has_subflow = self.paths.iter().flatten().any(|path| path.subflow.local.ip() == address);
+        if self.is_multipath() && !has_subflow {
+            self.notices.add(now, Signal::Remove { id }, None);
+        }
+        self.leave(now);
+    }
+
+    /// Ends subflows from addresses that this end has lost, and tells the peer.
+    fn leave(&mut self, now: Time) {
+        let is_left = |path: &Path| {
+            path.local_id != UNKNOWN_ID && self.addresses.local(path.subflow.local.ip()).is_none()
+        };
+        let mut paths = self.paths.iter().flatten();
+        if !self.is_multipath() || !paths.any(|path| path.carries_signals() && !is_left(path)) {
+            return;
+        }
+        let left: Vec<bool> = self.paths.iter().map(|path| path.as_ref().is_some_and(is_left)).collect();
+        for path in self.paths.iter_mut().zip(left).filter_map(|(path, left)| path.as_mut().filter(|_| left))
+        {
+            path.abort(ResetReason::Subflow(Reset::UNSPECIFIED));
+            self.notices.add(now, Signal::Remove { id: path.local_id }, None);
+        }
+    }
+
+    /// Whether subflows from an address are to carry data only where no other can, those that there are and
+    /// later ones. The peer is told. How many there are.
+    pub(crate) fn set_backup(&mut self, now: Time, address: IpAddr, backup: bool) -> usize {
+        self.addresses.set_backup(address, backup);
+        let mut count = 0;
+        for slot in 0..self.paths.len() {
+            let path = self.paths[slot].as_mut().filter(|path| path.subflow.local.ip() == address);
+            if let Some(path) = path {
+                path.backup.own = backup;
+                self.notices.add(now, Signal::Prio { backup }, Some(slot));
+                count += 1;
+            }
+        }
+        count
     }
 
     /// Whether it is Multipath TCP.
@@ -315,7 +402,7 @@ impl Connection {
     fn over(&mut self, error: Option<SubflowError>) {
         if !self.ending.is_over {
             (self.ending.is_over, self.ending.error) = (true, error);
-            self.events.push_back(ConnectionEvent::Closed { error });
+            self.reports.events.push_back(ConnectionEvent::Closed { error });
         }
     }
 
@@ -338,10 +425,10 @@ impl Connection {
     fn fall_back(&mut self) {
         let was_offered = self.mode != Mode::Plain;
         self.mode = Mode::Plain;
-        self.unechoed.clear();
+        self.notices.clear();
         self.send.set_window_end(u64::MAX);
         if was_offered {
-            self.events.push_back(ConnectionEvent::FellBack);
+            self.reports.events.push_back(ConnectionEvent::FellBack);
         }
     }
 
@@ -357,10 +444,16 @@ impl Connection {
             .map(|(slot, _)| slot)
     }
 
-    fn signal(&mut self, signal: Signal) {
-        if let Some(path) = self.signal_slot().and_then(|slot| self.paths[slot].as_mut()) {
-            path.signal(signal);
-        }
+    /// Has the best subflow carry a signal; whether there is one that can.
+    fn signal(&mut self, signal: Signal) -> bool {
+        let path = self.signal_slot().and_then(|slot| self.paths[slot].as_mut());
+        path.map(|path| path.signal(signal)).is_some()
+    }
+
+    /// Has the subflow in a slot carry a signal; whether it can.
+    fn signal_on(&mut self, slot: usize, signal: Signal) -> bool {
+        let path = self.paths[slot].as_mut().filter(|path| path.carries_signals());
+        path.map(|path| path.signal(signal)).is_some()
     }
 
     /// The longest retransmission timeout of the subflows.

@@ -18,8 +18,10 @@
 //! * `mapping`, `receive`, `send`: from subflow to data, what has arrived, what is to be sent.
 //! * `reassembly`: order out of disorder, of subflows and of data.
 //! * [`scheduler`]: which subflow carries what. [`path_manager`]: which subflows there are.
+//! * `notices`: what the peer is told of addresses and priorities, until it must have heard it.
 //! * [`segment`]: a segment as IP packet. [`payload`]: shared bytes.
-//! * `secrets`: numbers that others must not guess. [`config`]: what a stack is told once.
+//! * `wakes`: deadlines in the order of time. `secrets`: numbers that others must not guess. [`config`]: what
+//!   a stack is told once.
 #![forbid(unsafe_code)]
 
 pub mod config;
@@ -27,6 +29,7 @@ mod connection;
 mod handshake_options;
 mod listener;
 mod mapping;
+mod notices;
 mod path;
 pub mod path_manager;
 pub mod payload;
@@ -38,10 +41,11 @@ pub mod segment;
 mod send;
 pub mod stack;
 mod subflow;
+mod wakes;
 
-pub use config::{Config, LocalAddress, SUBFLOWS_MAX, TailLoss, TcpConfig};
+pub use config::{Config, SUBFLOWS_MAX, TailLoss, TcpConfig};
 pub use connection::ConnectionEvent;
-pub use path_manager::PathManager;
+pub use path_manager::{LocalAddress, PathManager};
 pub use payload::Payload;
 pub use scheduler::{SCHEDULERS, SchedulerKind};
 pub use secrets::Seed;

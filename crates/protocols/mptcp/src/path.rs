@@ -19,8 +19,39 @@ pub(crate) enum Signal {
     Announce { id: u8, address: SocketAddr },
     /// The echo of an ADD_ADDR.
     Echo { id: u8, address: SocketAddr, has_port: bool },
+    /// REMOVE_ADDR.
+    Remove { id: u8 },
+    /// MP_PRIO of the subflow that carries it.
+    Prio { backup: bool },
     /// DATA_FIN with this number.
     DataFin { data_seq: u64 },
+}
+
+impl Signal {
+    /// Whether an earlier one is of no interest after this one: it tells of the same address or priority.
+    pub(crate) const fn replaces(self, earlier: Self) -> bool {
+        match (self, earlier) {
+            (
+                Self::Announce { id, .. } | Self::Remove { id },
+                Self::Announce { id: of, .. } | Self::Remove { id: of },
+            ) => id == of,
+            (Self::Prio { .. }, Self::Prio { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Which ends want a subflow to carry data only where no other can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Backup {
+    pub(crate) own: bool,
+    pub(crate) peer: bool,
+}
+
+impl Backup {
+    pub(crate) const fn is_wanted(self) -> bool {
+        self.own || self.peer
+    }
 }
 
 /// How far the handshake of Multipath TCP on a subflow is.
@@ -46,7 +77,7 @@ pub(crate) struct Path {
     pub(crate) handshake: Handshake,
     pub(crate) mappings: Mappings,
     pub(crate) signals: VecDeque<Signal>,
-    pub(crate) backup: bool,
+    pub(crate) backup: Backup,
     pub(crate) local_id: u8,
     pub(crate) remote_id: u8,
     /// Whether its end has been taken note of.
@@ -67,7 +98,7 @@ pub(crate) enum ResetReason {
 }
 
 impl Path {
-    pub(crate) fn new(subflow: Subflow, handshake: Handshake, backup: bool, ids: (u8, u8)) -> Self {
+    pub(crate) fn new(subflow: Subflow, handshake: Handshake, backup: Backup, ids: (u8, u8)) -> Self {
         Self {
             subflow,
             handshake,
@@ -83,6 +114,7 @@ impl Path {
 
     /// Has an acknowledgement carry an option.
     pub(crate) fn signal(&mut self, signal: Signal) {
+        self.signals.retain(|earlier| !signal.replaces(*earlier));
         if self.signals.len() < SIGNALS_MAX && !self.signals.contains(&signal) {
             self.signals.push_back(signal);
         }
@@ -94,6 +126,11 @@ impl Path {
         matches!(self.handshake, Handshake::First | Handshake::Joined)
             && self.subflow.is_synchronized()
             && !self.subflow.is_time_wait()
+    }
+
+    /// Its two ends, this one first.
+    pub(crate) const fn ends(&self) -> (SocketAddr, SocketAddr) {
+        (self.subflow.local, self.subflow.remote)
     }
 
     /// Whether it may carry data.

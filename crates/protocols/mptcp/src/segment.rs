@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anabranch_mptcp_wire::{InternetChecksum, OptionBuffer};
+pub use anabranch_mptcp_wire::Flags;
+pub use anabranch_mptcp_wire::tcp::TCP_HEADER_BYTES;
+use anabranch_mptcp_wire::{InternetChecksum, OptionBuffer, TcpHeader};
 
 use crate::payload::Payload;
 
-/// Bytes of a TCP header without options.
-pub const TCP_HEADER_BYTES: usize = 20;
 /// Bytes of an IPv4 header without options.
 pub const IPV4_HEADER_BYTES: usize = 20;
 /// Bytes of an IPv6 header.
@@ -16,38 +16,6 @@ pub const IPV6_HEADER_BYTES: usize = 40;
 /// TCP's number in IP.
 const TCP: u8 = 6;
 const HOP_LIMIT: u8 = 64;
-
-/// The flags of a segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u8);
-
-impl Flags {
-    /// No more data.
-    pub const FIN: Self = Self(0x01);
-    /// Begins a subflow.
-    pub const SYN: Self = Self(0x02);
-    /// Resets it.
-    pub const RST: Self = Self(0x04);
-    /// Push.
-    pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
-    pub const ACK: Self = Self(0x10);
-    /// ECN-echo (RFC 3168).
-    pub const ECE: Self = Self(0x40);
-    /// Congestion window reduced (RFC 3168).
-    pub const CWR: Self = Self(0x80);
-
-    /// Whether all of `flags` are set.
-    #[must_use]
-    pub const fn has(self, flags: Self) -> bool {
-        self.0 & flags.0 == flags.0
-    }
-    /// Both.
-    #[must_use]
-    pub const fn and(self, flags: Self) -> Self {
-        Self(self.0 | flags.0)
-    }
-}
 
 /// The ECN field of the IP header (RFC 3168 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -230,8 +198,8 @@ impl Segment {
     /// It is no TCP segment, or damaged.
     pub fn parse(packet: &[u8]) -> Result<Self, SegmentError> {
         let IpHeader { source, target, ecn, body } = IpHeader::parse(packet)?;
-        let fixed: &[u8; TCP_HEADER_BYTES] = body.first_chunk().ok_or(SegmentError::Truncated)?;
-        let header_bytes = usize::from(fixed[12] >> 4) * 4;
+        let header = TcpHeader::read(body).map_err(|_| SegmentError::Truncated)?;
+        let header_bytes = header.header_bytes;
         let options = body.get(TCP_HEADER_BYTES..header_bytes).ok_or(SegmentError::Truncated)?;
         let data = body.get(header_bytes..).ok_or(SegmentError::Truncated)?;
         let mut checksum = pseudo_header(source, target, body.len());
@@ -240,12 +208,12 @@ impl Segment {
             return Err(SegmentError::Checksum);
         }
         Ok(Self {
-            source: SocketAddr::new(source, be16(body, 0)?),
-            target: SocketAddr::new(target, be16(body, 2)?),
-            seq: be32(body, 4)?,
-            ack: be32(body, 8)?,
-            flags: Flags(fixed[13]),
-            window: be16(body, 14)?,
+            source: SocketAddr::new(source, header.source_port),
+            target: SocketAddr::new(target, header.target_port),
+            seq: header.seq,
+            ack: header.ack,
+            flags: header.flags,
+            window: header.window,
             ecn,
             options: OptionBuffer::from_wire(options).ok_or(SegmentError::Truncated)?,
             payload: Payload::copy_of(data),
@@ -259,14 +227,17 @@ impl Segment {
         let tcp_bytes = header_bytes + self.payload.len();
         self.emit_ip(tcp_bytes, out);
         let start = out.len();
-        out.extend_from_slice(&self.source.port().to_be_bytes());
-        out.extend_from_slice(&self.target.port().to_be_bytes());
-        out.extend_from_slice(&self.seq.to_be_bytes());
-        out.extend_from_slice(&self.ack.to_be_bytes());
-        out.extend_from_slice(&[(header_bytes as u8 / 4) << 4, self.flags.0]);
-        out.extend_from_slice(&self.window.to_be_bytes());
-        // Checksum and urgent pointer.
-        out.extend_from_slice(&[0; 4]);
+        let header = TcpHeader {
+            source_port: self.source.port(),
+            target_port: self.target.port(),
+            seq: self.seq,
+            ack: self.ack,
+            header_bytes,
+            flags: self.flags,
+            window: self.window,
+            checksum: 0,
+        };
+        out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(options);
         out.extend_from_slice(self.payload.as_bytes());
         let mut checksum = pseudo_header(self.source.ip(), self.target.ip(), tcp_bytes);

@@ -210,6 +210,15 @@ impl SendQueue {
         self.reinject.extend(those.map(|flying| flying.seq));
     }
 
+    /// What only the subflow in `slot` has carried arrives after all, and need not be sent on another one.
+    pub(crate) fn keep_on(&mut self, slot: usize) {
+        let flying = &self.flying;
+        self.reinject.retain(|seq| {
+            let at = flying.partition_point(|flying| flying.seq < *seq);
+            flying.get(at).is_none_or(|flying| flying.carried != 1 << slot)
+        });
+    }
+
     /// The last bytes that only the subflow in `slot` has carried are to be sent on another one, too; their
     /// number.
     pub(crate) fn reinject_last(&mut self, slot: usize) -> Option<u64> {

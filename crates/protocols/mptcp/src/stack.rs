@@ -11,9 +11,11 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionEvent};
 use crate::handshake_options::join;
 use crate::listener::Listener;
+use crate::path_manager::{LocalAddress, PathManager};
 use crate::payload::Payload;
 use crate::secrets::{Secrets, Seed};
 use crate::segment::{EcnField, Flags, Segment};
+use crate::wakes::Wakes;
 
 /// Names a connection of a [`Stack`]; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +57,7 @@ pub struct Stack {
     next_id: u64,
     next_port: u16,
     /// When each connection has something to do next.
-    wakes: BTreeMap<ConnectionId, Time>,
+    wakes: Wakes<ConnectionId>,
 }
 
 impl Stack {
@@ -74,7 +76,7 @@ impl Stack {
             replies: Vec::new(),
             next_id: 0,
             next_port,
-            wakes: BTreeMap::new(),
+            wakes: Wakes::new(),
         }
     }
 
@@ -112,14 +114,16 @@ impl Stack {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
         self.subflows.extend(connection.ends().map(|ends| (ends, id)));
-        self.tokens.extend(connection.token().map(|token| (token, id)));
+        if connection.offers_multipath() {
+            self.tokens.insert(connection.token(), id);
+        }
         self.connections.insert(id, connection);
-        self.wakes.insert(id, Time::ZERO);
+        self.wakes.set(id, Time::ZERO);
         id
     }
 
     fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.wakes.insert(id, Time::ZERO);
+        self.wakes.set(id, Time::ZERO);
         self.connections.get_mut(&id)
     }
 
@@ -147,6 +151,41 @@ impl Stack {
         }
     }
 
+    /// The host has an address more: connections make subflows from it and tell their peers of it, as their
+    /// path managers and `own` say. Later connections have it, too.
+    pub fn add_address(&mut self, now: Time, own: LocalAddress) {
+        let config = Arc::make_mut(&mut self.config);
+        config.addresses.retain(|known| known.address != own.address);
+        config.addresses.push(own);
+        for (&id, connection) in &mut self.connections {
+            connection.add_address(now, own);
+            self.wakes.set(id, Time::ZERO);
+        }
+    }
+
+    /// The host has lost an address: subflows from it end and peers are told (REMOVE_ADDR). A connection that
+    /// has no other subflow waits for one, as long as its last one is not given up.
+    pub fn remove_address(&mut self, now: Time, address: IpAddr) {
+        Arc::make_mut(&mut self.config).addresses.retain(|known| known.address != address);
+        for (&id, connection) in &mut self.connections {
+            connection.remove_address(now, address);
+            self.wakes.set(id, Time::ZERO);
+        }
+    }
+
+    /// Whether a connection's subflows from an address are to carry data only where no other can, in both
+    /// directions: the peer is told (MP_PRIO). How many subflows there are from it now.
+    pub fn set_backup(&mut self, now: Time, id: ConnectionId, address: IpAddr, backup: bool) -> usize {
+        self.get_mut(id).map_or(0, |connection| connection.set_backup(now, address, backup))
+    }
+
+    /// Has a connection make subflows as this path manager says from now on; those that there are stay.
+    pub fn set_path_manager(&mut self, id: ConnectionId, manager: PathManager) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.set_path_manager(manager);
+        }
+    }
+
     /// Bytes that can be read now.
     #[must_use]
     pub fn readable(&self, id: ConnectionId) -> u64 {
@@ -171,6 +210,12 @@ impl Stack {
         self.connections.get(&id).is_some_and(Connection::is_multipath)
     }
 
+    /// Subflows of all connections that are not gone yet, those that are not up yet included.
+    #[must_use]
+    pub fn subflow_count(&self) -> usize {
+        self.subflows.len()
+    }
+
     /// Connections that are not gone yet, those that only remember their addresses included.
     #[must_use]
     pub fn connection_count(&self) -> usize {
@@ -183,6 +228,7 @@ impl Stack {
             if let Some(connection) = self.get_mut(id) {
                 connection.segment(now, segment);
             }
+            self.release(id);
         } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) {
             self.syn(now, segment);
         } else {
@@ -202,7 +248,7 @@ impl Stack {
             match joined {
                 Some(id) => {
                     self.subflows.insert((segment.target, segment.source), id);
-                    self.wakes.insert(id, Time::ZERO);
+                    self.wakes.set(id, Time::ZERO);
                 }
                 None => self.refuse(segment, Some(Reset::MPTCP_SPECIFIC)),
             }
@@ -244,36 +290,58 @@ impl Stack {
         });
     }
 
-    fn remove(&mut self, id: ConnectionId) {
-        self.connections.remove(&id);
-        self.wakes.remove(&id);
-        self.subflows.retain(|_, owner| *owner != id);
-        self.tokens.retain(|_, owner| *owner != id);
-        self.listeners.values_mut().for_each(|listener| listener.end(id));
-    }
-
-    /// Makes the subflows that a connection's path manager wants.
-    fn make_subflows(&mut self, now: Time, id: ConnectionId) {
-        while let Some(plan) = self.connections.get_mut(&id).and_then(Connection::next_join) {
-            let Some(port) = self.free_port(plan.local, plan.remote) else { return };
-            let local = SocketAddr::new(plan.local, port);
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.join(now, &plan, local, &mut self.secrets);
-                self.subflows.insert((local, plan.remote), id);
+    /// Forgets the addresses of a connection's subflows that have ended, whether they were ever up or not.
+    fn release(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            for ends in connection.ended() {
+                self.subflows.remove(&ends);
             }
         }
     }
 
+    fn remove(&mut self, id: ConnectionId) {
+        self.release(id);
+        self.wakes.remove(id);
+        let Some(connection) = self.connections.remove(&id) else { return };
+        for ends in connection.ends() {
+            self.subflows.remove(&ends);
+        }
+        if self.tokens.get(&connection.token()) == Some(&id) {
+            self.tokens.remove(&connection.token());
+        }
+        self.listeners.values_mut().for_each(|listener| listener.end(id));
+    }
+
+    /// Makes the subflows that a connection's path manager wants; whether there were any.
+    fn make_subflows(&mut self, now: Time, id: ConnectionId) -> bool {
+        let mut any = false;
+        while let Some((local, remote)) =
+            self.connections.get_mut(&id).and_then(|connection| connection.next_attempt(now))
+        {
+            let Some(port) = self.free_port(local, remote) else { return any };
+            let local = SocketAddr::new(local, port);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.attempt(now, local, remote, &self.secrets);
+                self.subflows.insert((local, remote), id);
+                any = true;
+            }
+        }
+        while let Some(plan) = self.connections.get_mut(&id).and_then(Connection::next_join) {
+            let Some(port) = self.free_port(plan.local, plan.remote) else { return any };
+            let local = SocketAddr::new(plan.local, port);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.join(now, &plan, local, &mut self.secrets);
+                self.subflows.insert((local, plan.remote), id);
+                any = true;
+            }
+        }
+        any
+    }
+
     /// What an event of a connection means for the tables.
     fn note(&mut self, id: ConnectionId, event: ConnectionEvent) {
-        match event {
-            ConnectionEvent::Established { .. } => {
-                self.listeners.values_mut().for_each(|listener| listener.end(id));
-            }
-            ConnectionEvent::SubflowDown { local, remote, .. } => {
-                self.subflows.remove(&(local, remote));
-            }
-            _ => {}
+        if let ConnectionEvent::Established { .. } = event {
+            self.listeners.values_mut().for_each(|listener| listener.end(id));
         }
     }
 }
@@ -294,31 +362,30 @@ impl Machine for Stack {
         if let Some(reply) = self.replies.pop() {
             return Output::Send(reply);
         }
-        while let Some((&id, _)) = self.wakes.iter().find(|(_, at)| **at <= now) {
-            self.make_subflows(now, id);
+        while let Some(id) = self.wakes.due(now) {
             let Some(connection) = self.connections.get_mut(&id) else {
-                self.wakes.remove(&id);
+                self.wakes.remove(id);
                 continue;
             };
-            match connection.poll(now) {
+            let output = connection.poll(now);
+            self.release(id);
+            match output {
                 Output::Send(segment) => return Output::Send(segment),
                 Output::Event(event) => {
                     self.note(id, event);
                     return Output::Event((id, event));
                 }
+                Output::Wait(_) if self.make_subflows(now, id) => {}
                 Output::Wait(at) => {
-                    debug_assert!(
-                        at > now,
-                        "what is due at {at:?} has been done at {now:?}: {connection:#?}"
-                    );
+                    debug_assert!(at > now, "what is due at {at:?} has been done at {now:?}");
                     // A deadline that is past would be asked for again without end.
-                    self.wakes.insert(id, at.max(now + anabranch_algo::rtt::GRANULARITY));
-                    if connection.is_gone() {
+                    self.wakes.set(id, at.max(now + anabranch_algo::rtt::GRANULARITY));
+                    if self.connections.get(&id).is_some_and(Connection::is_gone) {
                         self.remove(id);
                     }
                 }
             }
         }
-        Output::Wait(self.wakes.values().min().copied().unwrap_or(Time::NEVER))
+        Output::Wait(self.wakes.next())
     }
 }

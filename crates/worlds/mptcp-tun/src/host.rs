@@ -1,7 +1,6 @@
 //! The loop that moves packets between TUN devices and a stack.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -44,9 +43,10 @@ pub struct TunHost {
 }
 
 /// 32 random bytes of the system.
+#[expect(clippy::disallowed_methods, reason = "what others must not guess follows from it")]
 fn seed() -> io::Result<Seed> {
     let mut seed = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
     Ok(seed)
 }
 
@@ -100,6 +100,26 @@ impl TunHost {
         let mut own = self.links.iter().map(TunLink::address);
         let first = own.find(|address| address.is_ipv4() == remote.is_ipv4());
         self.stack.connect(self.clock.now(), local.or(first)?, remote)
+    }
+
+    /// The host gets a link more in the middle of its work. Connections make subflows from its address as
+    /// their path managers say; `announce`: peers are told of it (ADD_ADDR).
+    pub fn add_link(&mut self, link: TunLink, announce: bool) {
+        let own = LocalAddress { announce, ..LocalAddress::new(link.address) };
+        self.links.push(link);
+        self.stack.add_address(self.clock.now(), own);
+    }
+
+    /// The host loses the link with this address. Peers are told (REMOVE_ADDR), and its subflows end.
+    pub fn remove_link(&mut self, address: IpAddr) {
+        self.links.retain(|link| link.address != address);
+        self.stack.remove_address(self.clock.now(), address);
+    }
+
+    /// Whether a connection's subflows from an address are to be used only where no other can; peers are told
+    /// (MP_PRIO). How many subflows there are from it now.
+    pub fn set_backup(&mut self, id: ConnectionId, address: IpAddr, backup: bool) -> usize {
+        self.stack.set_backup(self.clock.now(), id, address, backup)
     }
 
     /// Lets nothing pass on the link with this address from now on, or lets it pass again: a path that fails

@@ -101,6 +101,12 @@ impl<T, M: PacketBitmap> SentBatch<T, M> {
         (self.kept, self.gone) =
             (M::from_bits(self.kept.bits() & !bits), M::from_bits(self.gone.bits() | bits));
     }
+    /// Makes a lost packet outstanding again.
+    #[inline]
+    pub(super) fn reclaim(&mut self, bit: u64) {
+        (self.kept, self.gone) =
+            (M::from_bits(self.kept.bits() | bit), M::from_bits(self.gone.bits() & !bit));
+    }
     /// Cancels an outstanding packet, which is no longer wanted.
     #[inline]
     pub(super) fn cancel(&mut self, bit: u64) {

@@ -12,7 +12,8 @@ use anabranch_mptcp_wire::{
 use super::{Connection, ConnectionEvent, Mode};
 use crate::handshake_options::{VERSION, capable, join};
 use crate::mapping::{Check, MapError, Mapping};
-use crate::path::{Handshake, Path, ResetReason, Signal};
+use crate::path::{Backup, Handshake, Path, ResetReason, Signal};
+use crate::path_manager::UNKNOWN_ID;
 use crate::secrets::Secrets;
 use crate::segment::{Flags, Segment};
 use crate::subflow::handshake::TcpFields;
@@ -54,7 +55,9 @@ impl Connection {
         let nonce = secrets.draw() as u32;
         let setup = Self::setup(&self.config, syn.target, syn.source, secrets);
         let subflow = Subflow::accept(now, &setup, syn);
-        let local_id = self.addresses.local(syn.target.ip()).map_or(u8::MAX, |local| local.id);
+        let local = self.addresses.local(syn.target.ip());
+        let local_id = local.map_or(UNKNOWN_ID, |local| local.id);
+        let backup = Backup { own: local.is_some_and(|local| local.backup), peer: backup };
         let handshake = Handshake::JoinReceived { nonce, peer_nonce };
         self.paths[slot] = Some(Path::new(subflow, handshake, backup, (local_id, address_id)));
         true
@@ -79,6 +82,9 @@ impl Connection {
         let arrival = path.subflow.segment(now, segment, &fields, &group);
         if arrival.established {
             self.established(now, slot, segment);
+        }
+        if arrival.undone {
+            self.send.keep_on(slot);
         }
         if arrival.is_valid {
             self.options(now, slot, segment, arrival);
@@ -108,7 +114,7 @@ impl Connection {
                 }
                 let hmac = own.join_hmac(peer, nonce, peer_nonce, Version::V1);
                 let wait = anabranch_algo::rtt::RTO_INITIAL;
-                path.backup |= backup;
+                path.backup.peer = backup;
                 path.handshake = Handshake::JoinProven { hmac, due: Time::ZERO, wait };
                 true
             }
@@ -133,10 +139,11 @@ impl Connection {
         if path.handshake != Handshake::First {
             if path.handshake == Handshake::Joined {
                 path.subflow.ack_now();
-                self.up(slot);
+                self.up(now, slot);
             }
             return;
         }
+        self.win(now, slot);
         let option = capable(segment).filter(|option| option.version == VERSION);
         let both = option.and_then(|option| option.sender_key.zip(Some(option)));
         match both {
@@ -155,8 +162,8 @@ impl Connection {
             _ => {}
         }
         let multipath = self.is_multipath();
-        self.events.push_back(ConnectionEvent::Established { multipath });
-        self.up(slot);
+        self.reports.events.push_back(ConnectionEvent::Established { multipath });
+        self.up(now, slot);
         if multipath {
             // The window of the SYN/ACK is not scaled; that of a third segment is looked at with its options.
             let window = if self.is_client { u64::from(segment.window) } else { 0 };
@@ -167,24 +174,35 @@ impl Connection {
         }
     }
 
-    fn up(&mut self, slot: usize) {
+    /// The first SYN that is answered begins the connection; the others are given up. The stack resets them
+    /// if they are answered after all.
+    fn win(&mut self, now: Time, slot: usize) {
+        for other in (0..self.paths.len()).filter(|other| *other != slot) {
+            let path = self.paths[other].take_if(|path| path.handshake == Handshake::First);
+            self.reports.ended.extend(path.map(|path| path.ends()));
+        }
+        let Some(path) = self.paths[slot].as_mut().filter(|_| self.is_client) else { return };
+        if self.addresses.won(path.subflow.local.ip()) && slot != 0 {
+            path.backup.own = true;
+            self.notices.add(now, Signal::Prio { backup: true }, Some(slot));
+        }
+    }
+
+    fn up(&mut self, now: Time, slot: usize) {
         if let Some(path) = self.paths[slot].as_mut() {
             path.is_up = true;
-            let (local, remote) = (path.subflow.local, path.subflow.remote);
-            self.events.push_back(ConnectionEvent::SubflowUp { local, remote });
+            let (local, remote) = path.ends();
+            self.reports.events.push_back(ConnectionEvent::SubflowUp { local, remote });
+            self.leave(now);
         }
     }
 
     /// Has the peer told of this end's other addresses.
-    fn announce(&mut self, now: Time) {
+    pub(super) fn announce(&mut self, now: Time) {
         let Some(port) = self.ends().next().map(|(local, _)| local.port()) else { return };
-        for own in self.config.addresses.iter().filter(|own| own.announce) {
-            if let Some(local) = self.addresses.local(own.address).filter(|local| local.id != 0) {
-                self.unechoed.push((local.id, SocketAddr::new(own.address, port)));
-            }
-        }
-        if !self.unechoed.is_empty() {
-            self.timers.announce_at = now;
+        for own in self.addresses.announced() {
+            let signal = Signal::Announce { id: own.id, address: SocketAddr::new(own.address, port) };
+            self.notices.add(now, signal, None);
         }
     }
 
@@ -193,7 +211,7 @@ impl Connection {
         if !self.is_multipath() || segment.flags.has(Flags::SYN) {
             return;
         }
-        self.confirm_join(slot, arrival);
+        self.confirm_join(now, slot, arrival);
         let mut has_signal = false;
         for option in segment.options.iter().mptcp() {
             has_signal |= !matches!(option, MptcpOption::Capable(MpCapable { data_bytes: None, .. }));
@@ -207,11 +225,11 @@ impl Connection {
                     self.send.set_window_end(1 + window);
                     self.capable_with_data(slot, capable);
                 }
-                MptcpOption::AddAddr(address) => self.add_address(slot, address),
-                MptcpOption::RemoveAddr(removed) => self.remove_addresses(removed.address_ids),
+                MptcpOption::AddAddr(address) => self.peer_has_address(slot, address),
+                MptcpOption::RemoveAddr(removed) => self.peer_lost_addresses(removed.address_ids),
                 MptcpOption::Prio { backup, .. } => {
                     if let Some(path) = self.paths[slot].as_mut() {
-                        path.backup = backup;
+                        path.backup.peer = backup;
                     }
                 }
                 MptcpOption::FastClose { key } if key == self.keys.own => {
@@ -243,11 +261,11 @@ impl Connection {
     }
 
     /// The peer has answered the third segment of a subflow's handshake.
-    fn confirm_join(&mut self, slot: usize, arrival: Arrival) {
+    fn confirm_join(&mut self, now: Time, slot: usize, arrival: Arrival) {
         let Some(path) = self.paths[slot].as_mut() else { return };
         if matches!(path.handshake, Handshake::JoinProven { .. }) && !arrival.established {
             path.handshake = Handshake::Joined;
-            self.up(slot);
+            self.up(now, slot);
         }
     }
 
@@ -314,10 +332,10 @@ impl Connection {
         path.mappings.insert(Mapping { start, len, data_seq, check }, path.subflow.unread_offset());
     }
 
-    fn add_address(&mut self, slot: usize, option: AddAddr) {
+    fn peer_has_address(&mut self, slot: usize, option: AddAddr) {
         let AddAddr::V1 { echo, address_id, address, port, hmac } = option else { return };
         if echo {
-            self.unechoed.retain(|(id, _)| *id != address_id);
+            self.notices.echoed(address_id);
             return;
         }
         let (Some(peer), Some(path)) = (self.keys.peer, self.paths[slot].as_mut()) else { return };
@@ -330,10 +348,16 @@ impl Connection {
         self.addresses.add_remote(address_id, address);
     }
 
-    fn remove_addresses(&mut self, ids: &[u8]) {
+    /// The peer has lost addresses. Subflows to them end, but never the last one: if its address is really
+    /// gone, it will not answer.
+    fn peer_lost_addresses(&mut self, ids: &[u8]) {
         for &id in ids {
             self.addresses.remove_remote(id);
-            for path in self.paths.iter_mut().flatten().filter(|path| path.remote_id == id && id != 0) {
+        }
+        let is_gone = |path: &Path| ids.contains(&path.remote_id);
+        let mut paths = self.paths.iter().flatten();
+        if paths.any(|path| path.carries_signals() && !is_gone(path)) {
+            for path in self.paths.iter_mut().flatten().filter(|path| is_gone(path)) {
                 path.abort(ResetReason::Subflow(Reset::UNSPECIFIED));
             }
         }
@@ -367,11 +391,11 @@ impl Connection {
             self.unmapped(slot, error);
         }
         if self.receive.readable() > before {
-            self.events.push_back(ConnectionEvent::Readable);
+            self.reports.events.push_back(ConnectionEvent::Readable);
         }
         if self.receive.is_finished() && !self.ending.peer_finished {
             self.ending.peer_finished = true;
-            self.events.push_back(ConnectionEvent::PeerFinished);
+            self.reports.events.push_back(ConnectionEvent::PeerFinished);
         }
     }
 
@@ -400,12 +424,13 @@ impl Connection {
             }
             let (was_up, error, is_first) =
                 (path.is_up, path.subflow.error(), path.handshake == Handshake::First);
-            let (local, remote, ids) =
-                (path.subflow.local, path.subflow.remote, (path.local_id, path.remote_id));
+            let ((local, remote), ids) = (path.ends(), (path.local_id, path.remote_id));
             self.paths[slot] = None;
+            self.reports.ended.push((local, remote));
+            self.notices.forget_slot(slot);
             self.send.forget_subflow(slot);
             if was_up {
-                self.events.push_back(ConnectionEvent::SubflowDown { local, remote, error });
+                self.reports.events.push_back(ConnectionEvent::SubflowDown { local, remote, error });
             }
             if error == Some(SubflowError::TimedOut) && !is_first {
                 self.addresses.retry(ids.0, ids.1);

@@ -7,7 +7,8 @@ use anabranch_algo::control::Group;
 use anabranch_algo::{Output, Span, Time};
 use anabranch_mptcp_wire::checksum::dss_checksum;
 use anabranch_mptcp_wire::{
-    AddAddr, DataNumber, Dss, DssMapping, Join, MpCapable, MptcpOption, OptionBuffer, Reset, TcpOption,
+    AddAddr, DataNumber, Dss, DssMapping, Join, MpCapable, MptcpOption, OptionBuffer, RemoveAddr, Reset,
+    TcpOption,
 };
 
 use super::{Connection, ConnectionEvent, Mode, TailProbe};
@@ -20,9 +21,6 @@ use crate::subflow::{Alarm, Chunk, Due};
 
 /// Bytes of the largest DSS: acknowledgement and mapping of 64 bits each, with a checksum.
 const DSS_BYTES: usize = 28;
-/// How often an address is announced until it is echoed, and how long it is waited for that.
-const ANNOUNCEMENTS_MAX: u32 = 5;
-const ANNOUNCE_AFTER: Span = Span::from_secs(1);
 /// The shortest time after which data that subflows have delivered is sent again.
 const DATA_RTO_MIN: Span = Span::from_secs(1);
 
@@ -36,7 +34,7 @@ impl Connection {
     pub(crate) fn poll(&mut self, now: Time) -> Output<Segment, ConnectionEvent> {
         self.tick(now);
         self.note_ends();
-        if let Some(event) = self.events.pop_front() {
+        if let Some(event) = self.reports.events.pop_front() {
             return Output::Event(event);
         }
         for _ in 0..self.paths.len() {
@@ -60,7 +58,7 @@ impl Connection {
             }
         }
         self.note_ends();
-        match self.events.pop_front() {
+        match self.reports.events.pop_front() {
             Some(event) => Output::Event(event),
             None => Output::Wait(self.deadline()),
         }
@@ -75,9 +73,9 @@ impl Connection {
             path.subflow.deadline().min(join)
         });
         let timers = self.timers;
-        let data = timers.fin_due.min(timers.retransmit_at).min(timers.announce_at);
+        let data = timers.fin_due.min(timers.retransmit_at).min(self.notices.next());
         let data = if self.ending.is_over || !self.is_multipath() { Time::NEVER } else { data };
-        subflows.min().unwrap_or(Time::NEVER).min(data)
+        subflows.min().unwrap_or(Time::NEVER).min(data).min(self.addresses.race_at())
     }
 
     /// Does what timers ask for.
@@ -120,13 +118,13 @@ impl Connection {
 
     /// Timers of the data level.
     fn tick_data(&mut self, now: Time) {
-        if self.timers.announce_at <= now {
-            self.timers.announced += 1;
-            let again = !self.unechoed.is_empty() && self.timers.announced < ANNOUNCEMENTS_MAX;
-            self.timers.announce_at = if again { now + ANNOUNCE_AFTER } else { Time::NEVER };
-            for (id, address) in self.unechoed.clone() {
-                self.signal(Signal::Announce { id, address });
-            }
+        if self.notices.next() <= now {
+            let mut notices = std::mem::take(&mut self.notices);
+            notices.take_due(now, |signal, slot| match slot {
+                Some(slot) => self.signal_on(slot, signal),
+                None => self.signal(signal),
+            });
+            self.notices = notices;
         }
         if let Some(data_seq) = self.send.fin_to_send() {
             if self.timers.fin_due <= now || self.timers.fin_due == Time::NEVER {
@@ -172,7 +170,7 @@ impl Connection {
                 in_flight: sender.in_flight(),
                 mss_bytes: path.subflow.payload_max(self.option_bytes()),
                 has_room: path.subflow.room(self.option_bytes()) > 0,
-                backup: path.backup,
+                backup: path.backup.is_wanted(),
                 has_carried: carried & (1 << slot) != 0,
                 is_silent: sender.timeouts() > 0,
             });
@@ -286,7 +284,7 @@ impl Connection {
 
     fn dress_syn(&self, path: &Path, due: &Due, options: &mut OptionBuffer) {
         let is_reply = matches!(due, Due::SynAck);
-        let (own, backup, address_id) = (self.keys.own, path.backup, path.local_id);
+        let (own, backup, address_id) = (self.keys.own, path.backup.own, path.local_id);
         let option = match (path.handshake, self.keys.peer) {
             (Handshake::First, _) => {
                 MptcpOption::Capable(MpCapable { sender_key: is_reply.then_some(own), ..self.capable() })
@@ -393,6 +391,11 @@ impl Connection {
                 port: has_port.then_some(address.port()),
                 hmac: None,
             }),
+            Signal::Remove { id } => {
+                push(options, MptcpOption::RemoveAddr(RemoveAddr { address_ids: &[id] }));
+                return;
+            }
+            Signal::Prio { backup } => MptcpOption::Prio { backup, address_id: None },
             Signal::DataFin { .. } => return,
         };
         push(options, option);

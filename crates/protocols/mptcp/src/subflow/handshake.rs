@@ -58,8 +58,8 @@ pub(crate) struct Agreed {
     pub(crate) ecn: bool,
 }
 
-/// The segment size that fits into the MTU without fragments.
-fn own_mss(config: &TcpConfig, local: SocketAddr) -> u16 {
+/// The segment size that this end announces: it fits into the MTU without fragments.
+pub(crate) fn own_mss(config: &TcpConfig, local: SocketAddr) -> u16 {
     let ip = if local.is_ipv4() { IPV4_HEADER_BYTES } else { IPV6_HEADER_BYTES };
     config.mtu_bytes.saturating_sub((ip + TCP_HEADER_BYTES) as u16).max(MSS_MIN)
 }
@@ -109,10 +109,5 @@ impl Agreed {
             options.push(&TcpOption::WindowScale(self.own_scale));
         }
         options
-    }
-
-    /// The segment size that this end announces.
-    pub(crate) fn announced_mss(config: &TcpConfig, local: SocketAddr) -> u16 {
-        own_mss(config, local)
     }
 }

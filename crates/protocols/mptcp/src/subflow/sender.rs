@@ -10,11 +10,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use anabranch_algo::control::{Algorithm, CongestionCause, Group, SubflowStats};
+use anabranch_algo::prr::Prr;
 use anabranch_algo::rtt::RttEstimator;
 use anabranch_algo::sent_packets::Delivery;
 use anabranch_algo::subflow::{AckRule, Patience, Subflow, Timer};
 use anabranch_algo::{Span, Time};
 
+use super::undo::{Evidence, Undo, Verdict};
 use crate::payload::Payload;
 
 /// Bytes that a subflow carries, and where they belong in the data.
@@ -121,12 +123,7 @@ pub(crate) struct Sender {
     lost: BTreeSet<u64>,
     una: u64,
     next: u64,
-    /// One beyond the last number that the peer has room for.
-    window_end: u64,
-    /// The number and the acknowledgement of the segment that set it (SND.WL1, SND.WL2).
-    window_seq: u64,
-    window_ack: u64,
-    window_max: u64,
+    window: PeerWindow,
     probe_rule: ProbeRule,
     /// Whether a probe is due.
     probe_due: bool,
@@ -136,6 +133,27 @@ pub(crate) struct Sender {
     persist: Option<(Time, u32)>,
     /// Whether CWR is to be set on the next new segment.
     reduced: bool,
+    recovery: Option<Recovery>,
+    undo: Option<Undo>,
+}
+
+/// What the peer has room for.
+#[derive(Clone, Copy, Debug)]
+struct PeerWindow {
+    /// One beyond the last number that it has room for.
+    end: u64,
+    /// The number and the acknowledgement of the segment that said so (SND.WL1, SND.WL2).
+    seq: u64,
+    ack: u64,
+    /// The largest that it has had, bytes.
+    max: u64,
+}
+
+/// A fast recovery, which ends once everything is acknowledged that had been sent when it began.
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    prr: Prr,
+    recover: u64,
 }
 
 impl Sender {
@@ -148,15 +166,14 @@ impl Sender {
             lost: BTreeSet::new(),
             una,
             next: una + 1,
-            window_end: una + 1,
-            window_seq: 0,
-            window_ack: 0,
-            window_max: 0,
+            window: PeerWindow { end: una + 1, seq: 0, ack: 0, max: 0 },
             probe_rule,
             probe_due: false,
             timeouts: 0,
             persist: None,
             reduced: false,
+            recovery: None,
+            undo: None,
         }
     }
 
@@ -176,7 +193,7 @@ impl Sender {
         self.next
     }
     pub(crate) const fn window_max(&self) -> u64 {
-        self.window_max
+        self.window.max
     }
     pub(crate) const fn timeouts(&self) -> u32 {
         self.timeouts
@@ -199,18 +216,32 @@ impl Sender {
     }
 
     fn set_window(&mut self, window: u64, seq: u64, ack: u64) {
-        (self.window_seq, self.window_ack) = (seq, ack);
-        self.window_max = self.window_max.max(window);
-        self.window_end = ack + window;
+        self.window = PeerWindow { end: ack + window, seq, ack, max: self.window.max.max(window) };
         if window > 0 {
             self.persist = None;
         }
     }
 
+    /// Packets that may leave now.
+    fn allowance(&self) -> u32 {
+        match self.recovery {
+            Some(Recovery { prr, .. }) => prr.room(self.in_flight()).min(self.flow.sent_packets().free()),
+            None => self.flow.room(),
+        }
+    }
+
+    /// A packet leaves.
+    fn transmit(&mut self, now: Time, transmission: Transmission) -> u64 {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.prr.sent();
+        }
+        self.flow.sent(now, 1, transmission)
+    }
+
     /// Bytes of new data that may leave now, at most `mss`; 0 if the congestion window or the peer's is full,
     /// or lost segments go first.
     pub(crate) fn room(&self, mss: u64) -> u64 {
-        if self.flow.room() == 0 || !self.lost.is_empty() {
+        if self.allowance() == 0 || !self.lost.is_empty() {
             return 0;
         }
         self.window_room().min(mss)
@@ -218,13 +249,13 @@ impl Sender {
 
     /// Bytes that the peer's window has room for.
     pub(crate) const fn window_room(&self) -> u64 {
-        self.window_end.saturating_sub(self.next)
+        self.window.end.saturating_sub(self.next)
     }
 
     /// Sends new data or the FIN.
     pub(crate) fn send_new(&mut self, now: Time, chunk: Chunk, timestamp: u32) -> Outgoing {
         let (seq, number) = (self.next, 1);
-        let packet = self.flow.sent(now, 1, Transmission { seq, number });
+        let packet = self.transmit(now, Transmission { seq, number });
         self.next += chunk.sequence_len();
         let outgoing = Outgoing { seq, chunk: chunk.clone(), again: false };
         let fate = Fate::Outstanding;
@@ -248,7 +279,7 @@ impl Sender {
 
     /// The first lost segment is sent again, if there is one and the window has room.
     pub(crate) fn resend_lost(&mut self, now: Time, timestamp: u32) -> Option<Outgoing> {
-        if self.flow.room() == 0 {
+        if self.allowance() == 0 {
             return None;
         }
         let seq = self.lost.pop_first()?;
@@ -269,25 +300,28 @@ impl Sender {
         if self.flow.sent_packets().is_full() {
             return None;
         }
+        let (seq, number) = self.sent.get(at).map(|sent| (sent.seq, sent.number + 1))?;
+        let packet = self.transmit(now, Transmission { seq, number });
         let sent = self.sent.get_mut(at)?;
-        sent.number += 1;
-        let packet = self.flow.sent(now, 1, Transmission { seq: sent.seq, number: sent.number });
+        sent.number = number;
         sent.earlier = Some(sent.packet);
         (sent.packet, sent.sent_at, sent.timestamp, sent.fate) = (packet, now, timestamp, Fate::Outstanding);
         Some(Outgoing { seq: sent.seq, chunk: sent.chunk.clone(), again: true })
     }
 
-    /// Takes an acknowledgement that is within what was sent.
-    pub(crate) fn acknowledged(&mut self, now: Time, input: &AckInput<'_>, group: &Group<'_>) {
-        let mut told = Told { count: 0, newest: None, sample: None };
-        let advanced = input.ack > self.una;
+    /// Takes an acknowledgement that is within what was sent. Whether it shows that a timeout was wrong.
+    pub(crate) fn acknowledged(&mut self, now: Time, input: &AckInput<'_>, group: &Group<'_>) -> bool {
+        let mut undo = self.undo.take();
+        let mut told = Told { count: 0, newest: None, sample: None, undo: undo.as_mut() };
+        let (advanced, flight) = (input.ack > self.una, self.in_flight());
         for &(left, right) in input.sacked {
             for at in self.place(left)..self.sent.len() {
                 let Some(sent) = self.sent.get_mut(at).filter(|sent| sent.end() <= right) else { break };
                 if sent.fate != Fate::Sacked {
                     self.lost.remove(&sent.seq);
                     sent.fate = Fate::Sacked;
-                    told.arrived(&mut self.flow, now, sent, input.echo);
+                    // Out of order, the echo is that of an earlier segment (RFC 7323 section 4.3).
+                    told.arrived(&mut self.flow, now, sent, None);
                 }
             }
         }
@@ -300,7 +334,7 @@ impl Sender {
         }
         self.una = self.una.max(input.ack);
         let is_newer =
-            input.seq > self.window_seq || (input.seq == self.window_seq && input.ack >= self.window_ack);
+            input.seq > self.window.seq || (input.seq == self.window.seq && input.ack >= self.window.ack);
         if is_newer {
             self.set_window(input.window, input.seq, input.ack);
         }
@@ -314,24 +348,66 @@ impl Sender {
                 self.reduced |= self.flow.congestion(now, CongestionCause::EcnCe, newest, group);
             }
         }
-        self.detect(now, group);
-        self.flow.forget(now);
+        let count = told.count;
+        let is_undone = undo.is_some_and(|undo| self.settle(now, undo, count > 0));
+        self.recovery = self.recovery.filter(|recovery| self.una < recovery.recover);
+        let has_lost = self.detect(now, flight, group);
+        let (in_flight, cwnd) = (self.in_flight(), self.cwnd());
+        if let Some(recovery) = &mut self.recovery {
+            recovery.prr.acked(count, in_flight, cwnd, advanced && !has_lost);
+        }
+        // A timeout can only be undone as long as what it declared lost is remembered.
+        if self.undo.is_none() || self.flow.sent_packets().is_full() {
+            self.flow.forget(now);
+        }
+        is_undone
     }
 
-    /// Declares lost what later transmissions have overtaken.
-    fn detect(&mut self, now: Time, group: &Group<'_>) {
+    /// Decides what an acknowledgement shows of a timeout; whether that it was wrong.
+    fn settle(&mut self, now: Time, mut undo: Undo, is_news: bool) -> bool {
+        let (saved, at, sent_at) = match undo.decide(self.una, is_news) {
+            Verdict::Open => {
+                self.undo = Some(undo);
+                return false;
+            }
+            Verdict::Stays => return false,
+            Verdict::Wrong(saved, at, sent_at) => (saved, at, sent_at),
+        };
+        self.flow.restore(saved);
+        // The round trip takes longer than was known (RFC 4015 section 3.3).
+        self.flow.sample(now, sent_at);
+        for sent in self.sent.iter_mut().filter(|sent| sent.fate == Fate::Lost && sent.sent_at < at) {
+            if self.flow.reclaim(sent.packet, 0) {
+                sent.fate = Fate::Outstanding;
+                self.lost.remove(&sent.seq);
+            }
+        }
+        true
+    }
+
+    /// Declares lost what later transmissions have overtaken; whether there was any. `flight`: what was in
+    /// flight before.
+    fn detect(&mut self, now: Time, flight: u32, group: &Group<'_>) -> bool {
         let (sent, lost) = (&mut self.sent, &mut self.lost);
+        let (mut has_lost, mut is_reduced) = (false, false);
         // An episode of losses may narrow the reordering window, by which more is lost at once.
         while let Some(newest) =
             self.flow.detect(now, |transmission, _| declare_lost(sent, lost, *transmission))
         {
-            self.reduced |= self.flow.congestion(now, CongestionCause::Loss, newest, group);
+            has_lost = true;
+            is_reduced |= self.flow.congestion(now, CongestionCause::Loss, newest, group);
         }
+        self.reduced |= is_reduced;
+        if is_reduced {
+            let prr = Prr::new(flight, self.in_flight(), self.cwnd());
+            self.recovery = Some(Recovery { prr, recover: self.next });
+        }
+        has_lost
     }
 
     /// Does what is due at `now`.
     pub(crate) fn timer(&mut self, now: Time, group: &Group<'_>) -> Fired {
-        self.detect(now, group);
+        self.detect(now, self.in_flight(), group);
         match self.flow.timer_with(now, Patience { probe: self.probe_at() <= now, rto_max: Span::MAX }) {
             Timer::None => Fired::Nothing,
             Timer::Probe => {
@@ -341,6 +417,9 @@ impl Sender {
             Timer::Timeout => {
                 self.timeouts += 1;
                 self.probe_due = false;
+                self.recovery = None;
+                let (saved, recover) = (self.flow.save(), self.next);
+                self.undo.get_or_insert_with(|| Undo::new(saved, now, recover));
                 // What the peer reported selectively may have been discarded (RFC 2018 section 8).
                 let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
                 let (sent, lost) = (&mut self.sent, &mut self.lost);
@@ -425,15 +504,17 @@ fn declare_lost(sent: &mut VecDeque<Sent>, lost: &mut BTreeSet<u64>, transmissio
 }
 
 /// What one acknowledgement tells `algo`.
-struct Told {
+struct Told<'a> {
     count: u32,
     /// The highest packet number that arrived.
     newest: Option<u64>,
     /// When the newest packet was sent whose round trip is certain.
     sample: Option<Time>,
+    /// A timeout of which it may tell something.
+    undo: Option<&'a mut Undo>,
 }
 
-impl Told {
+impl Told<'_> {
     /// A segment has arrived: which of its transmissions?
     fn arrived(&mut self, flow: &mut Subflow<Transmission, u8>, now: Time, sent: &Sent, echo: Option<u32>) {
         let is_earlier = match (sent.earlier, echo) {
@@ -451,10 +532,12 @@ impl Told {
                     self.sample = self.sample.max(Some(sent_at));
                 }
                 self.count += 1;
+                self.tell(sent, sent_at, echo);
             }
-            Delivery::SpuriousLoss { seq, .. } => {
+            Delivery::SpuriousLoss { seq, sent_at, .. } => {
                 self.newest = self.newest.max(Some(seq));
                 self.count += 1;
+                self.tell(sent, sent_at, echo);
             }
             Delivery::Duplicate | Delivery::Unknown => {}
         }
@@ -464,6 +547,14 @@ impl Told {
             // Nothing shows that the earlier one is lost.
             Some(earlier) if !is_certain => drop(flow.cancel(earlier, 0)),
             _ => {}
+        }
+    }
+
+    /// A transmission of a segment has arrived that was sent at `sent_at`.
+    fn tell(&mut self, sent: &Sent, sent_at: Time, echo: Option<u32>) {
+        if let Some(undo) = &mut self.undo {
+            let is_certain = sent.earlier.is_none() || echo.is_some();
+            undo.arrived(&Evidence { sent_at, last_sent_at: sent.sent_at, seq: sent.seq, is_certain });
         }
     }
 }

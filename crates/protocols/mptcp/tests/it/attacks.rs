@@ -79,7 +79,7 @@ fn blind_data_and_blind_syns_are_dropped() {
 }
 
 /// The segment with its MP_JOIN changed.
-fn with_join(segment: &Segment, change: impl Fn(Join) -> Join) -> OptionBuffer {
+pub(crate) fn with_join(segment: &Segment, change: impl Fn(Join) -> Join) -> OptionBuffer {
     let mut options = OptionBuffer::default();
     for option in segment.options.iter().flatten() {
         options.push(&match option {

@@ -15,6 +15,10 @@ pub(crate) struct Faults {
     pub(crate) delay: Span,
     /// What is added to it at random, which reorders.
     pub(crate) jitter: Span,
+    /// How long it carries one segment, before it carries the next.
+    pub(crate) gap: Span,
+    /// Segments that wait for it at most; further ones are lost.
+    pub(crate) queue: u64,
     /// Of 1,000 segments so many are lost, so many come twice.
     pub(crate) loss: u64,
     pub(crate) twice: u64,
@@ -29,6 +33,8 @@ impl Faults {
         Self {
             delay: Span::from_millis(delay_ms),
             jitter: Span::ZERO,
+            gap: Span::ZERO,
+            queue: u64::MAX,
             loss: 0,
             twice: 0,
             is_cut: false,
@@ -114,6 +120,8 @@ pub(crate) struct Network {
     /// By the client's address.
     pub(crate) links: BTreeMap<IpAddr, Faults>,
     flying: BTreeMap<(Time, u64), (usize, Segment)>,
+    /// Until when a link carries what each of its ends has sent.
+    busy: BTreeMap<(usize, IpAddr), Time>,
     sent: u64,
     /// All segments that were sent, with the sender.
     pub(crate) log: Vec<(Time, usize, Segment)>,
@@ -143,6 +151,7 @@ impl Network {
             random: SplitMix64(seed),
             links,
             flying: BTreeMap::new(),
+            busy: BTreeMap::new(),
             sent: 0,
             log: Vec::new(),
             keeps_log: std::env::var_os("MPTCP_LOG").is_some(),
@@ -181,8 +190,14 @@ impl Network {
         let copies = 1 + u64::from(self.random.below(1_000) < link.twice);
         for _ in 0..copies {
             let jitter = Span::from_nanos(self.random.below(link.jitter.as_nanos() + 1));
+            let busy = self.busy.entry((from, client)).or_insert(self.now);
+            let waiting = busy.since(self.now).as_nanos().checked_div(link.gap.as_nanos());
+            if waiting.is_some_and(|waiting| waiting > link.queue) {
+                continue;
+            }
+            *busy = self.now.max(*busy) + link.gap;
             self.sent += 1;
-            self.flying.insert((self.now + link.delay + jitter, self.sent), (1 - from, segment.clone()));
+            self.flying.insert((*busy + link.delay + jitter, self.sent), (1 - from, segment.clone()));
         }
     }
 

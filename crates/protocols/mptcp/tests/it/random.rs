@@ -4,12 +4,14 @@
 use std::ops::Range;
 
 use anabranch_algo::{Span, SplitMix64};
-use anabranch_mptcp::{Config, PathManager, SCHEDULERS};
+use anabranch_mptcp::{Config, LocalAddress, PathManager, SCHEDULERS};
 
 use crate::network::{Faults, Network};
 
 /// The usual seeds.
 const SEEDS: Range<u64> = 0..1_000;
+const PATH_MANAGERS: [PathManager; 4] =
+    [PathManager::Fullmesh, PathManager::Ndiffports(3), PathManager::Default, PathManager::Backup];
 /// No link is so bad that a transfer takes longer.
 const PATIENCE: Span = Span::from_secs(3_600);
 
@@ -37,8 +39,7 @@ fn config(random: &mut SplitMix64) -> Config {
         mptcp: random.below(8) > 0,
         checksums: random.below(4) == 0,
         scheduler: SCHEDULERS[random.index(SCHEDULERS.len())].kind,
-        path_manager: [PathManager::Fullmesh, PathManager::Ndiffports(3), PathManager::Default]
-            [random.index(3)],
+        path_manager: PATH_MANAGERS[random.index(PATH_MANAGERS.len())],
         congestion_control: ["cubic-coupled", "lia", "reno", "olia"][random.index(4)],
         receive_buffer_bytes: 10_000 << random.below(8),
         send_buffer_bytes: 10_000 << random.below(8),
@@ -51,6 +52,32 @@ fn config(random: &mut SplitMix64) -> Config {
     config
 }
 
+/// Something happens to an address of the client, and is over after a while.
+fn operation(network: &mut Network, random: &mut SplitMix64) {
+    let addresses: Vec<_> = network.links.keys().copied().collect();
+    let address = addresses[random.index(addresses.len())];
+    let what = random.below(4);
+    for begins in [true, false] {
+        let now = network.now;
+        let client = &mut network.hosts[0];
+        match (what, client.connection) {
+            (0, Some(id)) => {
+                client.stack.set_backup(now, id, address, begins);
+            }
+            // It is gone for itself, or its link fails at the same time.
+            (1 | 2, _) if begins => client.stack.remove_address(now, address),
+            (1 | 2, _) => client.stack.add_address(now, LocalAddress::new(address)),
+            _ => {}
+        }
+        if what >= 2
+            && let Some(link) = network.links.get_mut(&address)
+        {
+            link.is_cut = begins;
+        }
+        network.run(Span::from_millis(random.below(4_000)));
+    }
+}
+
 /// One world; what went wrong.
 fn world(seed: u64) -> Result<(), String> {
     let random = &mut SplitMix64(seed);
@@ -59,14 +86,9 @@ fn world(seed: u64) -> Result<(), String> {
     let (upload, download) = (random.index(150_000), random.index(150_000));
     let mut network = Network::new(client, server, &links, random.bits());
     network.connect(upload, download);
-    // One link after the other is cut for a while, but never the first while the handshake goes on.
     for _ in 0..random.below(4) {
-        network.run(Span::from_millis(300 + random.below(2_000)));
-        let addresses: Vec<_> = network.links.keys().copied().collect();
-        let address = addresses[random.index(addresses.len())];
-        network.links.get_mut(&address).unwrap().is_cut = true;
-        network.run(Span::from_millis(random.below(4_000)));
-        network.links.get_mut(&address).unwrap().is_cut = false;
+        network.run(Span::from_millis(random.below(2_000)));
+        operation(&mut network, random);
     }
     let closed = network.run_until_closed(PATIENCE);
     let checked = network.check();

@@ -28,6 +28,10 @@ impl Bed {
     /// `None`, counted as a skip, without the rights.
     pub(crate) fn new() -> Option<Self> {
         testing::side_by_side();
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            testing::skip("this kernel has no TUN devices");
+            return None;
+        }
         let namespace = Namespace::new().map_err(testing::refused).ok()?;
         if namespace.sysctl("net.mptcp.enabled", "1").is_err() {
             testing::skip("this kernel has no MPTCP");
@@ -51,13 +55,40 @@ impl Bed {
         self.namespace.run(|| PathManager::open()?.add_endpoint(&endpoint)).unwrap().unwrap();
     }
 
-    pub(crate) fn host(&self, config: Config, links: u8, v6: bool, announce: bool) -> Option<TunHost> {
-        let make = |no| {
-            let (own, kernel, prefix) =
-                (own_address(no, v6), kernel_address(no, v6), if v6 { 64 } else { 24 });
-            TunLink::new(&self.namespace, &format!("tun{no}"), own, kernel, prefix, 1500)
+    /// Does something with the kernel's endpoint for its address on link `no`.
+    fn endpoint(
+        &self,
+        no: u8,
+        work: impl Fn(&PathManager, &Endpoint) -> anabranch_net::netlink::Result<()> + Sync,
+    ) {
+        let find = || {
+            let manager = PathManager::open()?;
+            let all = manager.endpoints()?;
+            let of_link = all.iter().find(|endpoint| endpoint.ip == kernel_address(no, false));
+            work(&manager, of_link.expect("it was announced"))
         };
-        let links: io::Result<Vec<_>> = (1..=links).map(make).collect();
+        self.namespace.run(find).unwrap().unwrap();
+    }
+
+    /// The kernel loses its address on link `no`.
+    pub(crate) fn retract(&self, no: u8) {
+        self.endpoint(no, |manager, endpoint| manager.del_endpoint(endpoint));
+    }
+
+    /// The kernel uses link `no` only where no other will do, or does not care any more.
+    pub(crate) fn set_backup(&self, no: u8, backup: bool) {
+        let flags = if backup { EndpointFlags::BACKUP } else { EndpointFlags::NONE };
+        self.endpoint(no, |manager, endpoint| manager.set_flags(endpoint, EndpointFlags::SIGNAL | flags));
+    }
+
+    pub(crate) fn link(&self, no: u8, v6: bool) -> io::Result<TunLink> {
+        let (own, kernel) = (own_address(no, v6), kernel_address(no, v6));
+        let prefix = if v6 { 64 } else { 24 };
+        TunLink::new(&self.namespace, &format!("tun{no}"), own, kernel, prefix, 1500)
+    }
+
+    pub(crate) fn host(&self, config: Config, links: u8, v6: bool, announce: bool) -> Option<TunHost> {
+        let links: io::Result<Vec<_>> = (1..=links).map(|no| self.link(no, v6)).collect();
         let links = links.map_err(testing::refused_device).ok()?;
         Some(TunHost::new(config, links, announce).unwrap())
     }

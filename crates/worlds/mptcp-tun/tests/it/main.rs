@@ -4,3 +4,5 @@
 mod bed;
 mod kernel;
 mod relay;
+mod rows;
+mod transfer;
