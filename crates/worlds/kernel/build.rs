@@ -178,7 +178,7 @@ mod ebpf {
         }
         layouts! {
             SubflowStats {
-                cwnd srtt slow_start loss_interval slowdown_at packets_between_losses peak
+                cwnd srtt slow_start loss_interval phase_at packets_between_losses peak
             }
             AnbStep {
                 state now_ns srtt_ns rtt_ns min_rtt_ns acked round cwnd_limited recovering cause cwnd
