@@ -1,6 +1,7 @@
 //! The laboratory's worlds and tables, from outside.
 
 mod background;
+mod bbr;
 mod chaos;
 mod domain;
 mod fairness;
