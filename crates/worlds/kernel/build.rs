@@ -1,9 +1,9 @@
 //! Compiles the controllers for the kernel: `algo`'s Rust and a file of C become one eBPF object.
 //!
 //! ```text
-//!  library/core ─── rustc --emit=metadata ──▶ libcore.rmeta ┐
-//!  algo/src/{control,softfloat,units}.rs, {bpf_abi,lib}.rs ─┴ rustc --emit=asm ──▶ .s ─ clang ─▶ .o ┐
-//!  controllers.bpf.c, bpf_abi.h ─────────────────────────────────── clang ─▶ .o ──────────────────┴ libbpf
+//!  library/core ── rustc --emit=metadata ──▶ libcore.rmeta ───────────┐
+//!  algo/src/{control,softfloat,split_mix,units}.rs, {bpf_abi,lib}.rs ─┴─ rustc --emit=asm ─▶ .s ─ clang ─▶ .o ┐
+//!  controllers.bpf.c, bpf_abi.h ──────────────────────────────────────── clang ───────────────────▶ .o ───────┴ libbpf
 //! ```
 //!
 //! Two files are written here, from `bpf_abi.rs` and so from `algo`'s table: `functions.rs`, what the
@@ -45,7 +45,7 @@ mod ebpf {
     /// Atomics and 32-bit operations: kernels from 5.12.
     const CPU: &str = "v3";
     /// Of `algo`, what a controller consists of.
-    const ALGO_SOURCES: [&str; 4] = ["control", "control.rs", "softfloat.rs", "units.rs"];
+    const ALGO_SOURCES: [&str; 5] = ["control", "control.rs", "softfloat.rs", "split_mix.rs", "units.rs"];
     /// What a controller's functions are called for: `NAME_init`.
     const OPS: [(Op, &str); 4] =
         [(Op::Init, "init"), (Op::Ack, "ack"), (Op::Congestion, "congestion"), (Op::SetWindow, "set_window")];
@@ -178,7 +178,7 @@ mod ebpf {
         }
         layouts! {
             SubflowStats {
-                cwnd srtt slow_start loss_interval slowdown_at packets_between_losses peak
+                cwnd srtt slow_start loss_interval phase_at packets_between_losses peak
             }
             AnbStep {
                 state now_ns srtt_ns rtt_ns min_rtt_ns acked round cwnd_limited recovering cause cwnd

@@ -130,7 +130,9 @@ impl FromStr for TunArg {
 }
 
 fn algorithm(text: &str) -> Result<&'static str, String> {
-    let mut names = anabranch_algo::control::ALGORITHMS.iter().map(|row| row.name);
+    // This stack does not pace its segments, which those with a start of their own need.
+    let rules = anabranch_algo::control::ALGORITHMS.iter().filter(|row| row.slow_start.is_some());
+    let mut names = rules.map(|row| row.name);
     names.find(|name| *name == text).ok_or_else(|| format!("there is no algorithm `{text}`"))
 }
 

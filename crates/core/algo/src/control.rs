@@ -5,15 +5,16 @@
 //! share a bottleneck (same `group_id`), this one included. An algorithm never reaches into a connection. A
 //! group with one member runs as ordinary single-path TCP.
 //!
-//! A controller is three things put together: a [`ClassicCc`] (window, ssthresh, timeouts: RFC 5681), a
+//! Most controllers are three things put together: a [`ClassicCc`] (window, ssthresh, timeouts: RFC 5681), a
 //! [`SlowStart`] (how slow start grows and ends) and a [`CongestionAvoidance`] (how the window moves in
 //! congestion avoidance and what a loss leaves). [`ALGORITHMS`] is the table of all rules, [`SLOW_STARTS`]
-//! that of the slow starts; any name of the one goes with any of the other: `lia+hystart`. Command lines,
-//! scenario files and documentation are made from these tables. `crates/core/algo/README.md` says how to
-//! add one.
+//! that of the slow starts; any name of the one goes with any of the other: `lia+hystart`. [`Bbr`] is not:
+//! it has a start of its own and a [pace](Control::pace). Command lines, scenario files and documentation are
+//! made from these tables. `crates/core/algo/README.md` says how to add one.
 //!
 //! Nothing here allocates, panics or uses floating point: the same code runs inside the kernel.
 
+mod bbr;
 mod classic_cc;
 mod congestion_avoidance;
 mod feedback;
@@ -25,9 +26,10 @@ mod slow_start;
 mod state;
 mod window;
 
+pub use bbr::Bbr;
 pub use classic_cc::ClassicCc;
 pub use congestion_avoidance::CongestionAvoidance;
-pub use feedback::{Ack, CongestionCause, CongestionEvent, Control};
+pub use feedback::{Ack, CongestionCause, CongestionEvent, Control, Flight};
 pub use group::{Group, MEMBERS_MAX, SubflowStats, SubflowTerms};
 pub use nmcc_decrease::NmccFactors;
 pub use slow_start::{FriendlySlowStart, Hystart, SLOW_STARTS, SlowStart, SlowStartInfo};
@@ -137,25 +139,47 @@ macro_rules! algorithms {
 
         /// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(clippy::large_enum_variant, reason = "nothing is allocated here; a path has one of them")]
         pub enum Algorithm {
             $(
                 #[doc = concat!("A [`ClassicCc`] with the rule [`", stringify!($rule), "`].")]
                 $rule(ClassicCc<$rule>),
             )+
+            /// A model of the path.
+            Bbr(Bbr),
         }
 
         impl Control for Algorithm {
             #[inline]
+            fn on_flight(&mut self, flight: &Flight) {
+                if let Self::Bbr(bbr) = self {
+                    bbr.on_flight(flight);
+                }
+            }
+            #[inline]
             fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32 {
-                match self { $(Self::$rule(cc) => cc.on_ack(ack, group),)+ }
+                match self {
+                    $(Self::$rule(cc) => cc.on_ack(ack, group),)+
+                    Self::Bbr(bbr) => bbr.on_ack(ack, group),
+                }
             }
             #[inline]
             fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32 {
-                match self { $(Self::$rule(cc) => cc.on_congestion(event, group),)+ }
+                match self {
+                    $(Self::$rule(cc) => cc.on_congestion(event, group),)+
+                    Self::Bbr(bbr) => bbr.on_congestion(event, group),
+                }
             }
             #[inline]
             fn stats(&self, srtt: Span) -> SubflowStats {
-                match self { $(Self::$rule(cc) => cc.stats(srtt),)+ }
+                match self {
+                    $(Self::$rule(cc) => cc.stats(srtt),)+
+                    Self::Bbr(bbr) => bbr.stats(srtt),
+                }
+            }
+            #[inline]
+            fn pace(&self) -> Option<Span> {
+                if let Self::Bbr(bbr) = self { bbr.pace() } else { None }
             }
         }
 
@@ -163,13 +187,19 @@ macro_rules! algorithms {
             /// Whether it is a scavenger: see [`CongestionAvoidance::YIELDS`].
             #[must_use]
             pub const fn yields(&self) -> bool {
-                match self { $(Self::$rule(_) => <$rule as CongestionAvoidance>::YIELDS,)+ }
+                match self {
+                    $(Self::$rule(_) => <$rule as CongestionAvoidance>::YIELDS,)+
+                    Self::Bbr(_) => false,
+                }
             }
 
             /// The world has set window and ssthresh itself, both in packets: see [`ClassicCc::set_window`].
             #[inline]
             pub fn set_window(&mut self, cwnd: u32, ssthresh: Option<u32>) {
-                match self { $(Self::$rule(cc) => cc.set_window(cwnd, ssthresh),)+ }
+                match self {
+                    $(Self::$rule(cc) => cc.set_window(cwnd, ssthresh),)+
+                    Self::Bbr(bbr) => bbr.set_window(cwnd),
+                }
             }
         }
 
@@ -178,24 +208,45 @@ macro_rules! algorithms {
             name: $name,
             title: $title,
             source: $source,
-            slow_start: stringify!($start),
+            slow_start: Some(stringify!($start)),
             linux: { let name: &[&'static str] = &[$(stringify!($linux))?]; name.first().copied() },
             reno_alone: !<$rule as CongestionAvoidance>::APPLIES_ALONE,
             make: |start| Algorithm::$rule(ClassicCc::new($make, start)),
-        },)+)+];
+        },)+)+ BBR, BBR_COUPLED];
     };
 }
 
 algorithm_table!(algorithms);
 
+const BBR: AlgorithmInfo = AlgorithmInfo {
+    name: "bbr",
+    title: "uncoupled: paces at the rate that the path delivers, whatever is lost by chance",
+    source: "after draft-ietf-ccwg-bbr: control/bbr.rs",
+    slow_start: None,
+    linux: None,
+    reno_alone: false,
+    make: |_| Algorithm::Bbr(Bbr::new()),
+};
+
+const BBR_COUPLED: AlgorithmInfo = AlgorithmInfo {
+    name: "bbr-coupled",
+    title: "coupled: the same, but the paths of a group probe for more at the same time, as one flow",
+    source: "ours, from draft-ietf-ccwg-bbr: control/bbr.rs",
+    make: |_| Algorithm::Bbr(Bbr::coupled()),
+    ..BBR
+};
+
 impl Algorithm {
     /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`SLOW_STARTS`], as
-    /// `lia+hystart`. `None` if there is no such name.
+    /// `lia+hystart`, if it has not one of its own. `None` if there is no such name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let (rule, start) = name.split_once('+').map_or((name, None), |(rule, start)| (rule, Some(start)));
         let entry = ALGORITHMS.iter().find(|entry| entry.name == rule)?;
-        SlowStart::by_name(start.unwrap_or(entry.slow_start)).map(entry.make)
+        match entry.slow_start {
+            Some(own) => SlowStart::by_name(start.unwrap_or(own)).map(entry.make),
+            None => start.is_none().then(|| (entry.make)(SlowStart::Standard)),
+        }
     }
 }
 
@@ -208,8 +259,9 @@ pub struct AlgorithmInfo {
     pub title: &'static str,
     /// Where it comes from.
     pub source: &'static str,
-    /// Its slow start unless another is asked for: a name of [`SLOW_STARTS`].
-    pub slow_start: &'static str,
+    /// Its slow start unless another is asked for: a name of [`SLOW_STARTS`]. `None`: it has a start of its
+    /// own, and a [pace](Control::pace), without which it does not work.
+    pub slow_start: Option<&'static str>,
     /// What it is called in Linux once its eBPF program is loaded; `None` if there is no program of it.
     pub linux: Option<&'static str>,
     /// Whether a subflow that is alone runs Reno, step by step.
@@ -231,10 +283,11 @@ mod tests {
             assert!(!entry.name.contains('+') && !entry.source.is_empty());
             let fresh = default.stats(Span::ZERO);
             assert_eq!((fresh.cwnd, fresh.slow_start, fresh.loss_interval), (INITIAL_WINDOW, true, 0));
+            assert_eq!(default.pace(), None, "there is no round-trip time yet");
             for start in SLOW_STARTS {
                 let named = Algorithm::by_name(&format!("{}+{}", entry.name, start.name));
-                assert_eq!(named, Some((entry.make)((start.make)())));
-                assert_eq!(named == Some(default), start.name == entry.slow_start);
+                assert_eq!(named, entry.slow_start.map(|_| (entry.make)((start.make)())));
+                assert_eq!(named == Some(default), Some(start.name) == entry.slow_start);
             }
         }
         let friendly = SlowStart::Friendly(FriendlySlowStart::default());

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use crate::Span;
-use crate::control::{Ack, Algorithm, CongestionEvent, Control, Group, SubflowStats};
+use crate::control::{Ack, Algorithm, CongestionEvent, Control, Flight, Group, SubflowStats};
 
 /// The congestion control of one subflow.
 pub enum Controller {
@@ -19,6 +19,20 @@ pub enum Controller {
 }
 
 impl Control for Controller {
+    #[inline]
+    fn on_flight(&mut self, flight: &Flight) {
+        match self {
+            Self::Table(algorithm) => algorithm.on_flight(flight),
+            Self::Own(own) => own.on_flight(flight),
+        }
+    }
+    #[inline]
+    fn pace(&self) -> Option<Span> {
+        match self {
+            Self::Table(algorithm) => algorithm.pace(),
+            Self::Own(own) => own.pace(),
+        }
+    }
     #[inline]
     fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32 {
         match self {

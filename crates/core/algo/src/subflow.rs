@@ -5,7 +5,9 @@
 //! rounds, recovery, whether the window was the limit, and the probe before a timeout. The world sends the
 //! packets; `T` describes a batch of them.
 
-use crate::control::{Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, SubflowStats};
+use crate::control::{
+    Ack, Algorithm, CongestionCause, CongestionEvent, Control, Flight, Group, SubflowStats,
+};
 use crate::rtt::{PTO_MIN, RTO_MIN, RttEstimator};
 use crate::sent_packets::{Delivery, PacketBitmap, SentPackets};
 use crate::{Span, Time};
@@ -17,6 +19,9 @@ const ACK_COALESCING: u32 = 16;
 const _: () = assert!(PTO_MIN.as_nanos() <= RTO_MIN.as_nanos());
 /// Round trips for which lost packets are remembered.
 const LOST_KEPT_RTTS: u64 = 4;
+
+/// Packets that are due within this time leave together, where there is a pace.
+const PACING_QUANTUM: Span = Span::from_micros(100);
 
 /// The action that is due: see [`Subflow::timer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +81,10 @@ pub struct Subflow<T, M = u64, C = Algorithm> {
     hold: bool,
     last_rx: Time,
     probed: bool,
+    /// The number of packets declared lost so far; it wraps around.
+    lost: u32,
+    /// When the packets sent so far have left at the controller's pace.
+    paced_until: Time,
 }
 
 /// What a congestion event takes away, for an event that turns out to have been none.
@@ -127,6 +136,8 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             hold: false,
             last_rx: Time::ZERO,
             probed: false,
+            lost: 0,
+            paced_until: Time::ZERO,
         }
     }
 
@@ -151,6 +162,28 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     pub fn room(&self) -> u32 {
         self.cwnd.saturating_sub(self.sent_packets.in_flight()).min(self.sent_packets.free())
     }
+    /// Returns how many packets may be sent now: [`room`](Self::room), and no more than the controller's
+    /// [pace](Control::pace) allows, if it has one.
+    #[must_use]
+    pub fn paced_room(&self, now: Time) -> u32 {
+        let Some(pace) = self.pace() else { return self.room() };
+        if self.paced_until > now {
+            return 0;
+        }
+        let due = (now + PACING_QUANTUM).since(self.paced_until.max(now)).as_nanos() / pace.as_nanos().max(1);
+        self.room().min(u32::try_from(due).unwrap_or(u32::MAX).saturating_add(1))
+    }
+    /// Returns when the controller's [pace](Control::pace) allows the next packet; in the past if there is no
+    /// pace.
+    #[must_use]
+    pub const fn paced_until(&self) -> Time {
+        self.paced_until
+    }
+    /// Returns the controller's [pace](Control::pace).
+    #[must_use]
+    pub fn pace(&self) -> Option<Span> {
+        self.control.pace()
+    }
     /// Returns the numbers that this subflow publishes for its siblings. Before the first sample they have no
     /// RTT, and so no weight.
     #[must_use]
@@ -170,6 +203,9 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         if self.sent_packets.in_flight() == 0 {
             self.last_rx = now;
             self.probed = false;
+        }
+        if let Some(pace) = self.control.pace() {
+            self.paced_until = self.paced_until.max(now) + pace.times(u64::from(count));
         }
         let id = self.sent_packets.send(now, count, what);
         self.peak_in_flight = self.peak_in_flight.max(self.sent_packets.in_flight());
@@ -268,6 +304,12 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             cwnd_limited: self.peak_in_flight + self.slack > used && !(slow_start && self.hold),
             recovering,
         };
+        self.control.on_flight(&Flight {
+            highest: self.sent_packets.highest_delivered().unwrap_or(0),
+            next_seq: self.sent_packets.next_seq(),
+            in_flight: self.sent_packets.in_flight(),
+            lost: self.lost,
+        });
         self.cwnd = self.control.on_ack(&ack, group).max(1);
     }
 
@@ -293,10 +335,11 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     #[inline]
     pub fn detect(&mut self, now: Time, mut lost: impl FnMut(&T, u32)) -> Option<u64> {
         let mut newest = None;
-        self.sent_packets.detect(now, &self.rtt, |what, i, seq| {
+        let count = self.sent_packets.detect(now, &self.rtt, |what, i, seq| {
             newest = newest.max(Some(seq));
             lost(what, i);
         });
+        self.lost = self.lost.wrapping_add(count);
         newest
     }
 

@@ -67,7 +67,8 @@ pub struct Config {
     pub checksums: bool,
     /// Each subflow's TCP.
     pub tcp: TcpConfig,
-    /// The algorithm of congestion control: a name of [`anabranch_algo::control::ALGORITHMS`].
+    /// The algorithm of congestion control: a name of [`anabranch_algo::control::ALGORITHMS`], with or
+    /// without a slow start. Segments are not paced, so BBR, which has a pace, is not to be taken here.
     pub congestion_control: &'static str,
     /// Which subflow carries what.
     pub scheduler: SchedulerKind,

@@ -113,7 +113,7 @@ enum { NO_SLOT = SLOTS };
 struct SubflowStats {
 	u64 cwnd, srtt;
 	u8 slow_start;
-	u64 loss_interval, slowdown_at, packets_between_losses, peak;
+	u64 loss_interval, phase_at, packets_between_losses, peak;
 };
 struct AnbStep {
 	u64 state[STATE_WORDS];

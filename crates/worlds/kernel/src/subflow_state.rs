@@ -84,7 +84,7 @@ fn parse_slot(bytes: &[u8]) -> Option<AnbSlot> {
             srtt: Span::from_nanos(u64_at(offset_of!(AnbSlot, stats.srtt))),
             slow_start: bytes[offset_of!(AnbSlot, stats.slow_start)] != 0,
             loss_interval: u64_at(offset_of!(AnbSlot, stats.loss_interval)),
-            slowdown_at: Time::from_nanos(u64_at(offset_of!(AnbSlot, stats.slowdown_at))),
+            phase_at: Time::from_nanos(u64_at(offset_of!(AnbSlot, stats.phase_at))),
             packets_between_losses: u64_at(offset_of!(AnbSlot, stats.packets_between_losses)),
             peak: Window::from_units(u64_at(offset_of!(AnbSlot, stats.peak))),
         },

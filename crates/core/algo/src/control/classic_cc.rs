@@ -106,7 +106,7 @@ impl<A: CongestionAvoidance> Control for ClassicCc<A> {
             srtt,
             slow_start,
             loss_interval: 0,
-            slowdown_at: Time::ZERO,
+            phase_at: Time::ZERO,
             packets_between_losses: 0,
             peak: Window::ZERO,
         };

@@ -25,6 +25,24 @@ pub struct Ack {
     pub recovering: bool,
 }
 
+/// What is in flight: input of [`Control::on_flight`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// The highest sequence number that has arrived; zero before the first.
+    pub highest: u64,
+    /// The sequence number of the next packet to be sent.
+    pub next_seq: u64,
+    /// Packets outstanding, without those that have just arrived.
+    pub in_flight: u32,
+    /// Packets declared lost so far; it wraps around.
+    pub lost: u32,
+}
+
+impl Flight {
+    /// Nothing was sent.
+    pub const NONE: Self = Self { highest: 0, next_seq: 0, in_flight: 0, lost: 0 };
+}
+
 /// Why a congestion event is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -50,12 +68,20 @@ pub struct CongestionEvent {
 }
 
 /// Congestion control of one subflow. What it decides is its window: how many packets may be outstanding, at
-/// least one.
+/// least one; and, if it has one, its pace.
 pub trait Control {
+    /// What is in flight as packets arrive; told before each [`on_ack`](Self::on_ack). For controllers that
+    /// measure rates.
+    fn on_flight(&mut self, _flight: &Flight) {}
     /// Packets arrived: the window from now on.
     fn on_ack(&mut self, ack: &Ack, group: &Group<'_>) -> u32;
     /// A congestion event: the window from now on.
     fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32;
     /// The numbers to publish, given this subflow's smoothed RTT.
     fn stats(&self, srtt: Span) -> SubflowStats;
+    /// The time that each packet has to have to itself at least; `None` if the window alone says when packets
+    /// may leave.
+    fn pace(&self) -> Option<Span> {
+        None
+    }
 }

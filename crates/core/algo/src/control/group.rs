@@ -20,12 +20,13 @@ pub struct SubflowStats {
     pub slow_start: bool,
     /// NMCC: packets between its congestion events, smoothed: 1/p. Zero before the first.
     pub loss_interval: u64,
-    /// LEDBAT++: when the group's last slowdown began.
-    pub slowdown_at: Time,
+    /// When the group's last common phase began: a slowdown of LEDBAT++, a probe of coupled BBR.
+    pub phase_at: Time,
     /// OLIA: packets that arrived between its last two congestion events, or since the last if those are
     /// more.
     pub packets_between_losses: u64,
-    /// Coupled CUBIC: its window before congestion events, smoothed.
+    /// Coupled CUBIC: its window before congestion events, smoothed. BBR: the packets of a round trip at the
+    /// rate last measured.
     pub peak: Window,
 }
 

@@ -192,7 +192,7 @@ impl CongestionAvoidance for Ledbat {
     }
 
     fn publish(&self, member: &mut SubflowStats) {
-        member.slowdown_at = Time::from_nanos(u64::from(self.began) << UNIT_PLACES);
+        member.phase_at = Time::from_nanos(u64::from(self.began) << UNIT_PLACES);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the controllers and of their parts, from outside.
 
+mod bbr;
 mod controllers;
 mod formulas;
 mod vectors;

@@ -11,7 +11,7 @@ pub fn controllers() -> impl Iterator<Item = &'static str> {
 }
 
 /// The names of the slow starts that [`Get::controller`](crate::Get::controller) takes after a controller's
-/// name and a plus sign.
+/// name and a plus sign. BBR has a start of its own and takes none.
 pub fn slow_starts() -> impl Iterator<Item = &'static str> {
     SLOW_STARTS.iter().map(|entry| entry.name)
 }
@@ -20,7 +20,7 @@ pub(super) fn unknown_controller(name: &str) -> Error {
     let all = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
     Error::usage(format!(
         "there is no congestion controller {name}: there are {}; with a plus sign and one of {} it has \
-         another slow start",
+         another slow start, but for bbr and bbr-coupled",
         all(&mut controllers()),
         all(&mut slow_starts())
     ))

@@ -120,10 +120,16 @@ impl PacketFlows {
         } else if !flow.stopped {
             let mirrors = flow.mirrors.as_deref();
             let bound = mirrors.map_or(u32::MAX, |mirrors| mirrors.window(s - flow.first as usize));
-            let room = sub.subflow.room().min(bound.saturating_sub(sub.subflow.sent_packets().in_flight()));
+            let room =
+                sub.subflow.paced_room(now).min(bound.saturating_sub(sub.subflow.sent_packets().in_flight()));
             for _ in 0..u64::from(room).min(flow.backlog.sendable()) {
                 let id = sub.subflow.sent(now, 1, flow.backlog.take());
                 send(sub.down, data(s, id, flow.bytes));
+            }
+            let at = sub.subflow.paced_until();
+            if at > now && at < sub.timer && flow.backlog.sendable() > 0 && sub.subflow.room() > 0 {
+                sub.timer = at;
+                self.timers.push(at, TimerKind::Subflow(s as u32));
             }
         }
         self.arm(s);

@@ -32,9 +32,10 @@ pub(super) fn between(rng: &mut Rng, from: Time, to: Time) -> Time {
 
 /// A fresh controller, now and then with a slow start of another, and its name.
 pub(super) fn controller(rng: &mut Rng) -> (String, Algorithm) {
-    let rule = ALGORITHMS[rng.below(ALGORITHMS.len() as u64) as usize].name;
+    let entry = ALGORITHMS[rng.below(ALGORITHMS.len() as u64) as usize];
     let start = SLOW_STARTS[rng.below(SLOW_STARTS.len() as u64) as usize].name;
-    let name = if rng.chance(0.3) { format!("{rule}+{start}") } else { rule.to_owned() };
-    let control = Algorithm::by_name(&name).expect("any rule goes with any slow start");
+    let is_given = rng.chance(0.3) && entry.slow_start.is_some();
+    let name = if is_given { format!("{}+{start}", entry.name) } else { entry.name.to_owned() };
+    let control = Algorithm::by_name(&name).expect("a rule goes with any slow start");
     (name, control)
 }

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod background;
+mod bbr;
 mod chaos;
 mod domain;
 mod fairness;

@@ -12,6 +12,9 @@
 //! Packet-Switched Gateways, Internetworking: Research and Experience 3, 1992). The remedy is theirs: a
 //! random time about as long as the bottleneck takes for a packet.
 //!
+//! A controller with a pace of its own, as BBR, is obeyed instead: its requests leave at that pace, a burst
+//! of a millisecond at a time.
+//!
 //! Pacing is no smoother than that. Behind a queue that drops packets when it is full, the flow with the
 //! smallest bursts would get less than its share.
 
@@ -48,12 +51,13 @@ pub(super) struct Pacer {
     luck: u32,
 }
 
-/// The input of pacing: a path's window in packets and its smoothed RTT, which is zero before there is a
-/// sample.
+/// The input of pacing: a path's window in packets, its smoothed RTT, which is zero before there is a sample,
+/// and the time for a packet that its controller asks for, if it has a pace of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacingRate {
     pub(super) cwnd: u32,
     pub(super) srtt: Span,
+    pub(super) pace: Option<Span>,
 }
 
 impl PacingRate {
@@ -63,13 +67,20 @@ impl PacingRate {
     /// a round trip of 100 ms, mmTP had a fifth of the rate of one TCP beside it.
     pub(super) fn quantum(self) -> u32 {
         let cwnd = u64::from(self.cwnd);
-        let burst = (cwnd * BURST_TIME.as_nanos()).checked_div(self.srtt.as_nanos()).unwrap_or(0);
+        let burst = match self.pace {
+            Some(pace) => BURST_TIME.as_nanos().checked_div(pace.as_nanos()),
+            None => (cwnd * BURST_TIME.as_nanos()).checked_div(self.srtt.as_nanos()),
+        }
+        .unwrap_or(0);
         burst.min(cwnd / 8).clamp(QUANTUM_MIN.min(cwnd / 4).max(1), QUANTUM_MAX) as u32
     }
 
     /// Returns the time per packet at the pacing rate.
     const fn interval(self) -> Span {
-        Span::from_nanos(self.srtt.as_nanos() / (GAIN * self.cwnd as u64))
+        match self.pace {
+            Some(pace) => pace,
+            None => Span::from_nanos(self.srtt.as_nanos() / (GAIN * self.cwnd as u64)),
+        }
     }
 
     /// Returns the longest time that a request is held; see the [module](self).
@@ -121,7 +132,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    const RATE: PacingRate = PacingRate { cwnd: 50, srtt: Span::from_millis(100) };
+    const RATE: PacingRate = PacingRate { cwnd: 50, srtt: Span::from_millis(100), pace: None };
 
     #[test]
     fn a_burst_then_twice_the_window_in_a_round_trip() {
@@ -149,19 +160,34 @@ mod tests {
             let held = pacer.held_until(RATE).since(now).as_nanos() / 1_000;
             assert_eq!(held, micros, "from when there was room: {luck}");
         }
-        let fast = PacingRate { cwnd: 1_000, srtt: Span::from_millis(100) };
+        let fast = PacingRate { cwnd: 1_000, srtt: Span::from_millis(100), pace: None };
         assert_eq!(pacer.held_until(fast), now, "machines vary by more");
     }
 
     #[test]
+    fn the_pace_of_a_controller_is_obeyed() {
+        let rate = PacingRate { pace: Some(Span::from_micros(250)), ..RATE };
+        assert_eq!(rate.quantum(), 4, "what leaves in a millisecond");
+        let (mut pacer, mut now, mut asked) = (Pacer::default(), Time::from_nanos(5_000_000_000), 0);
+        let end = now + Span::from_millis(100);
+        while now < end {
+            let packets = pacer.budget(now, rate);
+            pacer.sent(now, packets, rate, 0);
+            asked += packets;
+            now = pacer.ready_at(rate.quantum(), rate);
+        }
+        assert!((400..=414).contains(&asked), "{asked}");
+    }
+
+    #[test]
     fn no_round_trip_no_pacing() {
-        let unknown = PacingRate { cwnd: 10, srtt: Span::ZERO };
+        let unknown = PacingRate { cwnd: 10, srtt: Span::ZERO, pace: None };
         assert_eq!(Pacer::default().budget(Time::ZERO, unknown), u32::MAX);
     }
 
     #[test]
     fn a_short_round_trip_is_one_burst() {
-        let rate = PacingRate { cwnd: 400, srtt: Span::from_micros(300) };
+        let rate = PacingRate { cwnd: 400, srtt: Span::from_micros(300), pace: None };
         let mut pacer = Pacer::default();
         let now = Time::from_nanos(1_000_000_000);
         pacer.sent(now, 400, rate, 0);

@@ -280,7 +280,7 @@ impl Path {
     }
 
     fn pacing_rate(&self) -> PacingRate {
-        PacingRate { cwnd: self.cwnd(), srtt: self.turnaround() }
+        PacingRate { cwnd: self.cwnd(), srtt: self.turnaround(), pace: self.subflow.pace() }
     }
 
     /// Returns how long a packet takes on average. A window in this time is the rate of the path (Little's
@@ -361,7 +361,11 @@ impl Path {
         if self.state != PathState::Open || !self.rtt().has_sample() {
             return 0;
         }
-        let window = u64::from(self.cwnd()) * self.mtu.cut().chunk_bytes() as u64;
+        let chunk = self.mtu.cut().chunk_bytes() as u64;
+        if let Some(pace) = self.subflow.pace() {
+            return anabranch_algo::Rate::of(chunk, pace).as_bytes();
+        }
+        let window = u64::from(self.cwnd()) * chunk;
         anabranch_algo::Rate::of(window, self.turnaround().max(Span::from_micros(1))).as_bytes()
     }
 

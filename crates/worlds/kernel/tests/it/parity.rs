@@ -60,7 +60,7 @@ fn the_kernel_takes_the_same_steps() {
                 member.srtt = Span::from_nanos(magnitude(&mut rng, 34) * rng.below(8).min(1));
                 member.slow_start = rng.below(4) == 0;
                 member.loss_interval = magnitude(&mut rng, 20) * rng.below(4).min(1);
-                member.slowdown_at = Time::from_nanos(here.now_ns.saturating_sub(magnitude(&mut rng, 34)));
+                member.phase_at = Time::from_nanos(here.now_ns.saturating_sub(magnitude(&mut rng, 34)));
                 member.packets_between_losses = magnitude(&mut rng, 30);
                 member.peak = Window::from_units(magnitude(&mut rng, 60));
                 here.members[i] = member;

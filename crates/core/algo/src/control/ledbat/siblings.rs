@@ -44,12 +44,12 @@ impl Siblings {
             (sum + rate, max.max(rate))
         });
         let flows = if max.is_zero() { Real::ONE } else { (sum / max).max(Real::ONE) };
-        let began = kept(mine.slowdown_at);
+        let began = kept(mine.phase_at);
         let mut siblings = Self { flows, longest: mine.srtt, leads: true, began };
         for member in group.current(*mine).filter(|member| member.srtt > Span::ZERO) {
             siblings.longest = siblings.longest.max(member.srtt);
             siblings.leads &= member.slow_start || mine.srtt >= member.srtt;
-            let began = kept(member.slowdown_at);
+            let began = kept(member.phase_at);
             siblings.began = if is_after(began, siblings.began) { began } else { siblings.began };
         }
         siblings
