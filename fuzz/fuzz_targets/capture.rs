@@ -48,6 +48,10 @@ fn anonymise(bytes: &[u8], totals: &Totals) {
     assert!(
         study.connections() <= totals.connections && study.rows().iter().all(|row| is_percent(row.exact))
     );
+    // A pcap has no seconds after 2106: such times begin anew in the copy.
+    if totals.last_ns / 1_000_000_000 > u64::from(u32::MAX) {
+        return;
+    }
     let (reports, copied, read) = analyse(&copy.finish().expect("memory").0[..]);
     assert_eq!((copied.frames, copied.segments), (totals.segments, totals.segments), "{read}");
     assert_eq!((copied.connections, reports.len() as u64), (totals.connections, totals.connections));

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | link header, fields and options of IP, frames without TCP | left out |
 //! | IP addresses, also those of ADD_ADDR | replaced; two that share a prefix of n bits do so in the copy |
-//! | ports, sequence numbers, window, flags, time | kept |
+//! | ports, sequence numbers, window, flags, time | kept (a pcap has no time after February 2106) |
 //! | payload | left out, its length is kept |
 //! | options of TCP: segment size, window scale, SACK, Multipath TCP | kept |
 //! | other options (timestamps tell a host's clock, Fast Open's cookies its address) | padding |
