@@ -102,7 +102,9 @@ impl Summary {
     /// Makes the summary of a transfer that ended with this report, or with a failure.
     #[must_use]
     pub fn new(report: &Report, failure: Option<&Failure>) -> Self {
-        Self { report: report.clone(), end: End::new(failure) }
+        let mut report = report.clone();
+        report.advice = report.advice.as_deref().map(with_options);
+        Self { report, end: End::new(failure) }
     }
 }
 
@@ -214,7 +216,7 @@ impl View {
             Mode::Live | Mode::Plain => {
                 // Output that is no terminal may have any width.
                 let width = if self.mode == Mode::Live { self.lines.width() } else { usize::MAX };
-                let advice = summary.report.advice.as_deref().map(with_options);
+                let advice = summary.report.advice.clone();
                 let is_said = std::mem::take(&mut self.is_unverified_said);
                 for line in end(summary, width).into_iter().chain(advice) {
                     let line = if is_said { line.replace(UNVERIFIED, "not verified") } else { line };

@@ -133,9 +133,10 @@ fn a_transfer_is_documented_however_it_ends() {
     let done = run(ground.get_named(&[site.url()], &["--json"])).expect(0);
     let mut all = objects(&done.out);
     assert!(all.iter().any(|object| object["event"] == "progress"), "{}", done.out);
-    assert!(all.iter().any(|object| object["event"] == "note"), "{}", done.out);
     let end = summary(&done.out);
     assert_eq!((&end["exit"], &end["error"], &end["complete"]), (&0.into(), &Value::Null, &true.into()));
+    let advice = end["advice"].as_str().expect("nothing vouches for it");
+    assert!(advice.contains("--checksum with a hash that you trust"), "it names options: {advice}");
     // Two mirrors that differ; a server that does not answer; a target that cannot be written.
     let urls = [site.url(), bad.url()];
     let nobody = "http://127.0.0.1:1/f".to_owned();
@@ -157,6 +158,7 @@ fn a_transfer_is_documented_however_it_ends() {
         assert_eq!((&end["error_kind"], &end["error_at"]), (&kind.into(), &at), "{end}");
         all.extend(objects(&done.out));
     }
+    assert!(all.iter().any(|object| object["event"] == "note"), "{all:?}");
     fs::remove_file(ground.target()).expect("the file");
     let running = spawn(ground.get_named(&[site.url()], &["--json"]));
     running.wait_event(|event| event["event"] == "progress");

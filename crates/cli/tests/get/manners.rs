@@ -201,7 +201,7 @@ fn a_name_that_is_not_taken_is_told() {
         (vec![uri(".bashrc", "/u.bin")], "the URI has the name '.bashrc', which is".into(), Some("u.bin")),
         (vec!["l.meta4".into()], "the Metalink has the name '.netrc', which is".into(), Some("m.bin")),
         (vec![at("/download")], format!("{host} calls it '../film.bin', but"), Some("download")),
-        (vec![at("/")], format!("{host} calls it 'film-2.bin', but servers choose no names"), None),
+        (vec![at("/")], String::new(), Some("index.html")),
         // A name from the URL or the URI needs no message, and neither does one that the user chooses.
         (vec![at("/latest")], String::new(), Some("latest")),
         (vec![uri("film", "/download")], String::new(), Some("film")),
