@@ -11,6 +11,7 @@ use crate::Span;
 use crate::control::{Ack, Algorithm, CongestionEvent, Control, Flight, Group, SubflowStats};
 
 /// The congestion control of one subflow.
+#[expect(clippy::large_enum_variant, reason = "a controller of the table is never allocated")]
 pub enum Controller {
     /// One of [`ALGORITHMS`](crate::control::ALGORITHMS).
     Table(Algorithm),
@@ -67,6 +68,7 @@ impl fmt::Debug for Controller {
 
 /// What makes controllers of one kind. Cloning it is cheap.
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "a controller of the table is never allocated")]
 pub enum ControllerKind {
     /// Copies of this one, which must be fresh.
     Table(Algorithm),

@@ -1,12 +1,12 @@
 //! Generates the load of `bench/forwarders.py`: packets that go through a forwarder, in a closed loop.
 //!
 //! * `forwarder_load relay LISTEN OUT TO` is a bare relay: it sends the packets that come to LISTEN unchanged
-//! from OUT to TO.
+//!   from OUT to TO.
 //! * `forwarder_load forward DOMAIN` forwards at the node `r` of a domain, as `anabranch forward` does.
 //! * `forwarder_load frames DOMAIN HOP TRAIN BYTES WINDOW SECONDS` sends frames from the host `a` of a domain
-//! to its host `b`, TRAIN in a call (UDP GSO), by way of HOP: the address of a forwarder or a relay.
+//!   to its host `b`, TRAIN in a call (UDP GSO), by way of HOP: the address of a forwarder or a relay.
 //! * `forwarder_load ndn HOP LISTEN BYTES WINDOW SECONDS` sends Interests of NDN (packet format 0.3) to the
-//! forwarder at HOP, which has a route for /anabranch to LISTEN, and answers them there with Data.
+//!   forwarder at HOP, which has a route for /anabranch to LISTEN, and answers them there with Data.
 //!
 //! BYTES is the size of a frame or of a Data packet; at most WINDOW packets are in flight. The program prints
 //! `begins` when the measurement begins, and at its end `ends PACKETS LOST`: the numbers of packets that

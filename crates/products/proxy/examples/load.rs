@@ -10,12 +10,12 @@
 //! * `bytes=N` of each answer, or a list separated by `,` to go through; `up` sends them instead.
 //! * `keep`: each worker uses one connection. Without it each request has a new one.
 //! * `spread=N`: the origin has N addresses from the given one on, and so has this program in 127.0.0.0/8, so
-//! that ports do not run out. On loopback only.
+//!   that ports do not run out. On loopback only.
 //! * `mptcp`: connects by MPTCP.
 //! * `pause=MS`: each worker pauses for MS milliseconds between requests.
 //! * `idle`: workers hold their connections after their first request, until standard input ends.
 //! * `stall=S`: prints on standard error when nothing has moved on a connection for S seconds, and when it
-//! moves again.
+//!   moves again.
 //!
 //! A body of identity I has at position P the byte at position (P + 7,919 I) of a fixed noise of 1,000,003
 //! bytes, so that lost, doubled or swapped bytes and those of another connection are noticed.

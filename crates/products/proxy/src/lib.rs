@@ -10,14 +10,14 @@
 //!
 //! **Map.**
 //! * [`trunk`]: one end of a trunk, a machine; [`trunk::frame`]: its wire format; [`trunk::Destination`]: the
-//! destination of a program.
+//!   destination of a program.
 //! * [`trunk_task`]: runs a trunk in the world: [`start`](trunk_task::start) it on a connection,
-//! [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
+//!   [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
 //! * [`leg`]: one end of a leg, a machine that carries programs' datagrams over several paths;
-//! [`leg::packet`]: its format.
+//!   [`leg::packet`]: its format.
 //! * [`pool`]: chooses the trunk of a stream, and when to open and close trunks.
 //! * [`keys`]: key pairs, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with these
-//! keys.
+//!   keys.
 //! * [`socket`]: MPTCP sockets for trunks, and the kernel's information about them.
 //! * [`links`]: the links that a client uses, and the kernel's endpoints for them.
 //! * [`ingress`]: the protocols of programs.
@@ -29,7 +29,7 @@
 //! * `constant_time`: comparisons that reveal no secret; `descriptors`: the limits on descriptors.
 //! * `relay`: moves bytes between a TCP connection and a stream; `buffer`: the buffers of reads.
 //! * [`client`], [`server`]: the two roles, started with options; [`Running`] has the [events](Event), and
-//! the handle that ends the role.
+//!   the handle that ends the role.
 #![deny(unsafe_code)]
 
 mod buffer;

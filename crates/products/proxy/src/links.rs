@@ -3,9 +3,9 @@
 //! * [`Via`]: a link as a user names it, `wwan0:cost=5,cap=20GB/month`.
 //! * `kernel_paths`: gives the kernel's MPTCP an endpoint for each link while the client lives.
 //! * `meter`: reads the trunks' subflows for each link; `liveness`: decides which links are dead; `probe`:
-//! asks the server over a link; `watch`: carries these decisions out.
+//!   asks the server over a link; `watch`: carries these decisions out.
 //! * `caps`: counts the bytes of links with a cap, and decides whether they may carry more; `calendar`: the
-//! periods of caps; `book`: the file with the counts.
+//!   periods of caps; `book`: the file with the counts.
 //! * `price`: decides by cost which links carry data.
 //! * `racing`: starts the first subflow of a trunk over a link that answers.
 

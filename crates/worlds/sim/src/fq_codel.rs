@@ -159,13 +159,11 @@ mod tests {
     /// A flow: its number, the size of its packets, and the time between them.
     type Flow = (u32, u32, Span);
 
-    /// What arrived, with its time, and what was dropped, of flows over a link of 1 MB/s, for `secs` seconds.
-    fn run(
-        discipline: Discipline,
-        packets: u32,
-        flows: &[Flow],
-        secs: u64,
-    ) -> (Vec<(Time, Probe)>, Vec<(DropReason, Probe)>, Stats) {
+    /// The packets that arrived, with their times, the packets that were dropped, and the counters of the link.
+    type Outcome = (Vec<(Time, Probe)>, Vec<(DropReason, Probe)>, Stats);
+
+    /// Runs flows over a link of 1 MB/s for `secs` seconds.
+    fn run(discipline: Discipline, packets: u32, flows: &[Flow], secs: u64) -> Outcome {
         let config = LinkConfig::new(Rate::from_bytes(1_000_000), Span::ZERO).discipline(discipline);
         let mut link: Link<Probe> = Link::new(config.queue_packets(packets), 1, "a");
         let (mut now, end) = (Time::ZERO, Time::ZERO + Span::from_secs(secs));

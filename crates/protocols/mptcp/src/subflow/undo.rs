@@ -43,6 +43,7 @@ pub(super) struct Evidence {
 
 /// What is to be done about a timeout.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is made once a timeout, and moved once")]
 pub(super) enum Verdict {
     Open,
     /// It was right, or cannot be told from one that was.
