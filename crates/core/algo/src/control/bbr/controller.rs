@@ -38,8 +38,10 @@ impl Control for Bbr {
             self.bounds.round(flight.lost, adapts, self.cwnd, max_bw, seen.sample.as_ref());
         }
         if self.plateau.was_ever {
-            self.adapt_long_term(&seen);
-            self.probe_bw(&seen);
+            let has_begun_probe = self.adapt_long_term(&seen);
+            if !has_begun_probe {
+                self.probe_bw(&seen);
+            }
         }
         let is_due = self.rtt.sample(ack.now, ack.rtt);
         self.probe_rtt(&seen, is_due);

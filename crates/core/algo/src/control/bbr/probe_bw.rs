@@ -78,8 +78,10 @@ impl Bbr {
         }
     }
 
-    /// The long-term bound, after section 5.5.10.2. Whether it has changed the phase.
-    pub(super) fn adapt_long_term(&mut self, seen: &Seen<'_>) {
+    /// Adapts the long-term bound, after section 5.5.10.2. Returns whether a probe has begun: then the present
+    /// round trip is no round trip of Refill.
+    pub(super) fn adapt_long_term(&mut self, seen: &Seen<'_>) -> bool {
+        let mut has_begun_probe = false;
         if self.cycle.is_stopping && seen.is_round {
             (self.cycle.is_sampling, self.cycle.is_stopping) = (false, false);
             if matches!(self.phase, Phase::Down | Phase::Cruise) {
@@ -88,6 +90,7 @@ impl Bbr {
                 if self.cycle.was_careful && !self.cycle.was_too_high {
                     self.cycle.probe_at = seen.ack.now;
                     self.start_refill();
+                    has_begun_probe = true;
                 }
             }
         }
@@ -95,10 +98,10 @@ impl Bbr {
             if self.cycle.is_sampling {
                 self.too_high(flight, seen);
             }
-            return;
+            return has_begun_probe;
         }
         if self.bounds.hi == u32::MAX {
-            return;
+            return has_begun_probe;
         }
         if let Some(sample) = &seen.sample {
             self.bounds.hi = self.bounds.hi.max(sample.flight);
@@ -109,6 +112,7 @@ impl Bbr {
                 self.bounds.steeper(self.cwnd);
             }
         }
+        has_begun_probe
     }
 
     /// The phases of ProbeBW, after section 5.3.3.6.
