@@ -51,7 +51,8 @@ impl FlowInstance<'_> {
             list_bytes: arrivals.list.iter().map(|size| bytes(*size)).collect(),
             rng: Rng::stream(seed, &format!("arrivals of {}", self.name)),
         };
-        let end = self.flow.stop.unwrap_or(scenario.duration).time();
+        let end = self.flow.stop.map_or(scenario.duration.0, |stop| stop.0.min(scenario.duration.0));
+        let end = Time::ZERO + end;
         draw.until(self.start, end).into_iter().map(|(at, bytes)| (at, Some(bytes))).collect()
     }
 

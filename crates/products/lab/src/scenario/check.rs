@@ -64,6 +64,15 @@ impl Scenario {
         measure::check(self)
     }
 
+    /// Returns how many subflows a flow has; if its transfers arrive one after the other, how many arrive in the
+    /// mean.
+    fn subflows(&self, flow: &Flow) -> u64 {
+        let paths = u64::from(flow.count).saturating_mul(flow.paths.len() as u64);
+        let every = flow.arrivals.as_ref().map(|arrivals| arrivals.every.0.as_nanos());
+        let transfers = every.and_then(|every| self.duration.0.as_nanos().checked_div(every));
+        paths.saturating_mul(transfers.unwrap_or(1).max(1))
+    }
+
     fn check_head(&self) -> Checked {
         let bytes = match self.packet {
             SizeSpec::Bytes(bytes) => bytes,
@@ -84,8 +93,8 @@ impl Scenario {
             ensure(!self.controllers[..index].contains(name), key(), || format!("`{name}` twice"))?;
         }
         ensure(self.link.len() <= LINKS_MAX, "link", || format!("more than {LINKS_MAX} links"))?;
-        let subflows = self.flow.values().map(|flow| u64::from(flow.count) * flow.paths.len() as u64);
-        ensure(subflows.sum::<u64>() <= SUBFLOWS_MAX, "flow", || {
+        let subflows = self.flow.values().map(|flow| self.subflows(flow));
+        ensure(subflows.fold(0, u64::saturating_add) <= SUBFLOWS_MAX, "flow", || {
             format!("more than {SUBFLOWS_MAX} subflows")
         })?;
         ensure(self.case.len() <= CASES_MAX, "case", || format!("more than {CASES_MAX} cases"))?;
@@ -236,9 +245,7 @@ impl Scenario {
             "only packets and mirrors arrive one after the other".into()
         })?;
         ensure(arrivals.every.0 > Span::ZERO, at("arrivals.every"), || "some time passes".into())?;
-        let mean = self.duration.0.as_nanos() / arrivals.every.0.as_nanos().max(1);
-        let subflows = mean.saturating_mul(flow.paths.len() as u64).saturating_mul(flow.count.into());
-        ensure(subflows <= SUBFLOWS_MAX, at("arrivals.every"), || {
+        ensure(self.subflows(flow) <= SUBFLOWS_MAX, at("arrivals.every"), || {
             format!("more than {SUBFLOWS_MAX} subflows arrive in {}", self.duration)
         })?;
         let is_list = arrivals.sizes == Sizes::List;
