@@ -315,7 +315,10 @@ fn fetch_one(
 ) -> Result<FileOutcome> {
     let Attempt { variant, found, others, came } = attempt;
     if let Some(place) = place {
-        existing::promote(found, place, events.observer)?;
+        // A file with a signature gets its name only after the signature was checked, at the end.
+        if found.signed.is_none() {
+            existing::promote(found, place, events.observer)?;
+        }
         existing::adopt(request, found, place, events.observer)?;
         if let Some(end) = existing::already(request, found, place, events.observer)? {
             return Ok(end);

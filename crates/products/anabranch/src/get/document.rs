@@ -13,7 +13,7 @@ use crate::event::Observer;
 use crate::{Error, Result};
 
 /// Fetches the document at `url`, of at most `max` bytes. The local ends of the request are tried one after
-/// the other. The user's secrets may be sent, because the user named the URL.
+/// the other. With `trusted` the user's secrets may be sent to the server.
 ///
 /// # Errors
 /// The error of the server over the last local end;
@@ -21,6 +21,7 @@ use crate::{Error, Result};
 /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
 pub(super) fn fetch(
     url: &Url,
+    trusted: bool,
     max: usize,
     request: &Request,
     observer: &mut Observer<'_>,
@@ -30,8 +31,17 @@ pub(super) fn fetch(
     events.world.open_http()?;
     let vias = if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() };
     let until = events.world.now() + request.timeout;
-    let mut document =
-        DocumentFetch { url, max, vias, tried: 0, is_asked: false, body: Vec::new(), is_whole: false, until };
+    let mut document = DocumentFetch {
+        url,
+        trusted,
+        max,
+        vias,
+        tried: 0,
+        is_asked: false,
+        body: Vec::new(),
+        is_whole: false,
+        until,
+    };
     events.run(&mut document)?;
     Ok(document.body)
 }
@@ -39,6 +49,8 @@ pub(super) fn fetch(
 /// The fetch of a document, as a stage of the event loop.
 struct DocumentFetch<'a> {
     url: &'a Url,
+    /// Whether the server may get the user's secrets.
+    trusted: bool,
     max: usize,
     vias: Vec<Egress>,
     /// The number of local ends that have failed.
@@ -63,7 +75,7 @@ impl Stage for DocumentFetch<'_> {
                 route: self.tried as RouteId,
                 via: self.vias[self.tried].clone(),
                 url: self.url.as_str().to_owned(),
-                trusted: true,
+                trusted: self.trusted,
                 kind: RequestKind::Document { max: self.max },
             };
             cx.world.fetch(self.tried as FetchId, request);

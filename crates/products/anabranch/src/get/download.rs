@@ -93,7 +93,7 @@ impl Download {
     ) -> Result<Report> {
         let every = span(self.settings.progress_every);
         let mut observer = Observer::new(listener, stop, every);
-        let settings = match self.settings.clone().with_list(&mut observer) {
+        let settings = match self.settings.clone().with_list(&self.named.origins, &mut observer) {
             Ok(settings) => settings,
             Err(error) => return fetch::failed(error, &mut observer),
         };

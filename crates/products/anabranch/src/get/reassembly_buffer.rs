@@ -121,7 +121,8 @@ impl ReassemblyBuffer {
         state.next = state.selection.next(state.next, id.blocks());
         let here = state.selection.bytes_below(state.next, &id) + state.bytes();
         drop(state);
-        self.shared.notify();
+        // If no block is wanted, no later event wakes the reader.
+        wake_reader(&self.shared);
         here
     }
 
@@ -403,6 +404,25 @@ mod tests {
         let id = ContentId { root: [0; 32], length: blocks * BLOCK_BYTES as u64 };
         assert_eq!(buffer.open(id, proof), 0);
         (buffer, reader, stop)
+    }
+
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_task_that_waits_is_woken_although_nothing_is_wanted() {
+        struct Woken(std::sync::atomic::AtomicBool);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(Woken(false.into()));
+        let (buffer, mut reader) = pair(Stop::new().expect("descriptors"), Selection::Whole);
+        let waker = Arc::clone(&woken).into();
+        assert!(reader.poll_next(&Context::from_waker(&waker)).is_pending());
+        buffer.open(ContentId { root: [0; 32], length: 0 }, FinalCheck::NOTHING);
+        assert!(woken.0.load(std::sync::atomic::Ordering::Relaxed));
+        assert!(reader.poll_next(&Context::from_waker(&waker)).is_pending(), "the transfer has not ended");
+        assert!(buffer.shared.lock().taken.is_some(), "the file is empty");
     }
 
     #[test]

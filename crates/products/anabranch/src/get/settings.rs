@@ -14,6 +14,7 @@ use super::document;
 use super::groups::Groups;
 use super::history::History;
 use super::locators::Locators;
+use super::origin::{Origin, origin};
 use super::request::{Request, local_ends, sources, span};
 use crate::checksum::{KnownHash, LIST_MAX, ListedHash};
 use crate::event::Observer;
@@ -92,17 +93,19 @@ impl Settings {
         Ok(Self { checksum, ..self })
     }
 
-    /// Fetches the list of hashes that has a URL, if there is one.
+    /// Fetches the list of hashes that has a URL, if there is one. The user's secrets are sent to its server
+    /// only if the server is one of `named`, the origins of the file's URLs.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the URL or an option makes no sense; the error of the
     /// list's server.
-    pub(super) fn with_list(mut self, observer: &mut Observer<'_>) -> Result<Self> {
+    pub(super) fn with_list(mut self, named: &[Origin], observer: &mut Observer<'_>) -> Result<Self> {
         let Some(url) = self.checksum_url.take() else { return Ok(self) };
         let url =
             Url::parse(&url).map_err(|e| Error::usage(format!("the list of hashes: {e}")).because(e))?;
         let plain = Self { checksum: None, keyring: None, ..self.clone() };
-        let list = document::fetch(&url, LIST_MAX as usize, &plain.request(&Locators::default())?, observer)?;
+        let (trusted, request) = (named.contains(&origin(&url)), plain.request(&Locators::default())?);
+        let list = document::fetch(&url, trusted, LIST_MAX as usize, &request, observer)?;
         self.checksum = Some(KnownHash::Read(url.to_string().into(), list.into()));
         Ok(self)
     }
