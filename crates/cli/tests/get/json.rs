@@ -140,6 +140,8 @@ fn a_transfer_is_documented_however_it_ends() {
     // Two mirrors that differ; a server that does not answer; a target that cannot be written.
     let urls = [site.url(), bad.url()];
     let nobody = "http://127.0.0.1:1/f".to_owned();
+    let one_of_two = run(ground.get_named(&[site.url(), nobody.clone()], &["--json", "--force"])).expect(0);
+    all.extend(objects(&one_of_two.out));
     for (names, status) in [(&urls[..], 5), (&[nobody], 4), (&urls[..1], 6)] {
         if status == 6 {
             fs::write(ground.target(), b"mine").expect("a file");

@@ -91,5 +91,6 @@ fn a_leaf_list_that_takes_its_time_is_used() {
     let site = with_list(&ground.content, move || Reply::new(200, &list).at(800));
     let done = run(ground.get_named(&[site.url()], &["--json"])).expect(0);
     ground.assert_arrived();
-    assert!(done.notes().contains("every 16 KiB is only compared, by hashes that"), "{}", done.out);
+    let advice = done.summary()["advice"].to_string();
+    assert!(advice.contains("every 16 KiB is only compared, by hashes that"), "{}", done.out);
 }
