@@ -88,8 +88,8 @@ pub(super) fn run(
     Ok(traffic.finish(scenario, controller, recorder))
 }
 
-/// Returns a selector by local address and a group for each path of a flow that is not coupled with all
-/// others.
+/// Returns the group of each path of a flow with a selector by local address; empty if all paths are
+/// coupled.
 fn apart(scenario: &Scenario, instance: &FlowInstance<'_>, pair: &HostPair) -> Vec<(Selector, Group)> {
     let all = instance.flow.groups == Groups::All || BUILT_IN.contains(&instance.controller);
     if all || instance.flow.paths.len() == 1 {
