@@ -5,7 +5,7 @@
 //! (`ack_delay`). A lost packet returns to the flow's common backlog and may leave again on any path, under
 //! a new number: there is no reassembly to wait for, as with mmTP's chunks. A receiver may bound its paths'
 //! windows, as it does for connections to mirrors.
-//! Connections that must keep a byte stream in order are another matter (issue: MPTCP).
+//! This module does not model connections that must keep a byte stream in order (issue: MPTCP).
 //!
 //! All flows live in a few flat tables, and an idle path has at most one entry in the queue of timers.
 

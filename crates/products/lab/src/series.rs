@@ -4,13 +4,13 @@
 //! There is no Parquet output: its crate needs Arrow and dozens more, and tools that read Parquet read this
 //! too.
 //!
-//! | column | what it is |
+//! | column | meaning |
 //! | --- | --- |
 //! | `scenario`, `world`, `case`, `controller`, `seed` | the run |
 //! | each key that is set | its value |
 //! | `kind`, `name` | `goodput` (Mbit/s) of a flow, `cwnd` (packets) of a path, `queue` (packets) of a link |
 //! | `time_s` | the end of the step |
-//! | `value` | in this step (goodput), at its end (the others); empty where it is no number |
+//! | `value` | mean of the step (goodput), or value at its end (the others); empty if not finite |
 
 use std::fmt::Write as _;
 

@@ -6,9 +6,9 @@
 //! bounded. In the **recovery phase** a part of the world works permanently, and the rest may stay broken
 //! for ever. Each flow or receiver with a working path must then make progress and finish.
 //!
-//! Two kinds of world ([`SoakKind`]): mmTP with content, sources and liars (`soak/transfers.rs`), and flows
-//! of packets over meshes of links (`soak/packet_flows.rs`). Every [`TWICE_EVERY`]th seed is run twice and
-//! must give the same digest.
+//! There are two kinds of world ([`SoakKind`]): mmTP with content, sources and liars (`soak/transfers.rs`),
+//! and flows of packets over meshes of links (`soak/packet_flows.rs`). Every [`TWICE_EVERY`]th seed is run
+//! twice, and both runs must give equal digests.
 
 mod generate;
 mod packet_flows;

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn quantiles() {
-        // Values of the distribution beyond the table, from its tables.
+        // Quantiles beyond the table, from published tables.
         for (degrees, t) in [(1, 12.7062), (30, 2.0423), (31, 2.0395), (60, 2.0003), (120, 1.9799)] {
             assert!((t95(degrees) - t).abs() < 1e-4, "{degrees}: {}", t95(degrees));
         }

@@ -160,7 +160,7 @@ impl Plan {
     /// compared with.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and if there is no such case.
+    /// If [`new`](Self::new) fails, or there is no such case.
     pub fn of_case(
         name: &str,
         mut scenario: Scenario,
@@ -343,7 +343,7 @@ impl Task {
     /// nothing about the scenario. If every run is late, the result is the last one.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// If the last run fails as described at [`run`](Self::run).
     pub fn run_again(&self, stop: &AtomicBool, retries: u32) -> Result<Outcome, String> {
         in_time(|| self.once(stop), retries, stop)
     }

@@ -9,10 +9,10 @@
 //! * **Balance.** Losses take from a window in one round trip as much as it gains: p w · c w = g, with g the
 //!   growth a round trip and c the fraction of the window that one event takes.
 //!   * Reno: g = 1, c = 1/2.
-//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most all of
-//!     it; m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the one with
-//!     the shortest T when the event comes, and then the queue of the one that is hit is full. Queues
-//!     fluctuate, so each may be the best one: m_t is the mean over them, weighed by T⁻¹⁶.
+//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most the
+//!     whole window; m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the
+//!     one with the shortest T when the event comes; at that time the queue of the path that loses is full.
+//!     Queues fluctuate, so each path may be the best: m_t is the mean over them, weighed by T⁻¹⁶.
 //!   * LIA (RFC 6356): g = w · min(max(w/T²) / (Σ w/T)², 1/w), c = 1/2.
 //! * **Loss events.** When a queue overflows, all flows grow for another round trip, so about G = Σ g
 //!   packets are dropped, at least one. A subflow with the share s of the link's rate loses at least one of
