@@ -162,8 +162,7 @@ pub struct Row {
     /// 99th percentile of packet lateness, µs, on the worst path of the worst run; `None` in simulated time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_us: Option<f64>,
-    /// Whether the value is doubtful: it comes from runs that do not count because links were late, as no
-    /// run counts.
+    /// Whether the value is doubtful: it comes from runs whose links were late, because no other run counts.
     #[serde(default)]
     pub doubtful: bool,
     /// Values that were set, by key: on the command line, for every case or as one of several values.
