@@ -1,7 +1,7 @@
-//! Gives the code a number that changes when anything changes that can change a result: the sources of the
-//! machines, the worlds and the laboratory. Results in a file carry it, so that those of other code are
-//! not taken for those of this. And lists the scenarios and traces of this repository, which become part of
-//! the program.
+//! Computes a version of the code that changes with everything that can change a result: the sources of the
+//! machines, the worlds and the laboratory. Results in a file carry it, so that results of other code are
+//! not mistaken for results of this code. Also lists the scenarios and traces of the repository, which
+//! become part of the program.
 
 #[path = "src/digest.rs"]
 #[expect(unreachable_pub, reason = "it is public in the library")]
@@ -10,7 +10,7 @@ mod digest;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates that decide a result.
+/// Crates that influence a result.
 const CRATES: [&str; 6] =
     ["core/algo", "protocols/mmtp", "products/lab", "worlds/kernel", "worlds/net", "worlds/sim"];
 
@@ -26,7 +26,7 @@ fn main() {
             walk(&dir, &format!("{name}/src"), &mut files);
         }
     }
-    // From a package registry the siblings are not beside this one, and the version says what they are.
+    // In a package from a registry the sibling crates are missing, and the version number identifies them.
     let mut version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     if whole {
         files.sort();
@@ -36,7 +36,8 @@ fn main() {
     built_in(&here.join("../../../scenarios"));
 }
 
-/// Writes the tables of `src/scenario/built_in.rs`: empty ones where the scenarios are not beside the crates.
+/// Writes the tables of `src/scenario/built_in.rs`; they are empty if the scenarios are not beside the
+/// crates.
 fn built_in(scenarios: &Path) {
     let mut text = String::new();
     for (name, dir, end) in
@@ -60,7 +61,7 @@ fn built_in(scenarios: &Path) {
     fs::write(out, text).expect("the tables are written");
 }
 
-/// Every Rust file below `dir`, as (name, path).
+/// Lists every Rust file below `dir` as (name, path).
 fn walk(dir: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), format!("{name}/{}", entry.file_name().to_string_lossy()));
@@ -72,7 +73,7 @@ fn walk(dir: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
     }
 }
 
-/// The digest of names and contents.
+/// Returns the digest of names and contents.
 fn hash(files: &[(String, PathBuf)]) -> u64 {
     let mut all = Vec::new();
     for (name, path) in files {

@@ -1,4 +1,4 @@
-//! Short objects: 100 × 10 KB at a round trip of 50 ms, in round trips.
+//! Measures short objects: 100 × 10 KB at a round trip of 50 ms, in round trips.
 //!
 //! `cargo run --release -p anabranch-lab --example small_objects`
 

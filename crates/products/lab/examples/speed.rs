@@ -1,10 +1,11 @@
-//! How fast the simulator is: link packets per CPU second, and memory.
+//! Measures the speed of the simulator: link packets per CPU second, and memory.
 //!
 //! `cargo run --release -p anabranch-lab --example speed -- [ROW]`
 //!
-//! Prints one JSON object a row. `torus`, `dumbbell` and `fattree` are the work that `bench/simulators.py`
-//! gives to other simulators too; `growth` is the same load on ever larger networks, `idle` what a flow costs
-//! that waits. A packet counts once for each link with a rate that it leaves; acknowledgements cross none.
+//! Prints one JSON object a row. `torus`, `dumbbell` and `fattree` are the loads that `bench/simulators.py`
+//! gives to other simulators too; `growth` puts an equal load per link on ever larger networks; `idle`
+//! measures the cost of flows that wait. A packet counts once for each link with a rate that it leaves;
+//! acknowledgements cross no such link.
 
 use std::fs;
 use std::process::ExitCode;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// CPU time of this process, s.
+/// Returns the CPU time of this process, s.
 fn cpu_s() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -41,7 +42,7 @@ fn cpu_s() -> f64 {
     (ticks(11) + ticks(12)) / TICKS
 }
 
-/// Memory that this process uses now, KiB.
+/// Returns the memory that this process uses now, KiB.
 fn rss_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -98,7 +99,7 @@ impl Network {
     }
 }
 
-/// Five links, five flows of two paths (LIA), each path with a feeder queue of twice the rate.
+/// Runs five links and five flows of two paths (LIA), each path with a feeder queue of twice the rate.
 fn torus() {
     let mut network = Network::new(1_000);
     let narrow = LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(50)).queue_packets(53);
@@ -116,7 +117,7 @@ fn torus() {
     network.run("torus", Span::from_secs(1_000));
 }
 
-/// A hundred flows of one path behind 10 Gbit/s.
+/// Runs a hundred flows of one path behind 10 Gbit/s.
 fn dumbbell() {
     let mut network = Network::new(9_000);
     let rate = Rate::from_bits(10_000_000_000);
@@ -131,7 +132,7 @@ fn dumbbell() {
     network.run("dumbbell", Span::from_secs(50));
 }
 
-/// A fat tree of k = 8: 128 hosts, each sending to another, over a random one of the shortest paths.
+/// Runs a fat tree of k = 8: each of 128 hosts sends to another over a random one of the shortest paths.
 fn fat_tree() {
     let mut network = Network::new(1_500);
     let mut rng = Rng::stream(7, "routes");
@@ -150,7 +151,7 @@ fn fat_tree() {
         (0..n).map(|_| link(network, host)).collect()
     };
     let (host_up, host_down) = (row(&mut network, hosts, true), row(&mut network, hosts, false));
-    // By pod, switch and port.
+    // Links are ordered by pod, switch and port.
     let edge_up = row(&mut network, pods * half * half, false);
     let edge_down = row(&mut network, pods * half * half, false);
     let core_up = row(&mut network, pods * half * half, false);
@@ -158,7 +159,7 @@ fn fat_tree() {
     let at = |pod: usize, switch: usize, port: usize| (pod * half + switch) * half + port;
     let mut to: Vec<usize> = (0..hosts).collect();
     for i in (1..hosts).rev() {
-        // Sattolo's shuffle: nobody sends to itself.
+        // Sattolo's shuffle: no host sends to itself.
         to.swap(i, rng.below(i as u64) as usize);
     }
     for (from, &to) in to.iter().enumerate() {
@@ -179,7 +180,7 @@ fn fat_tree() {
     network.run("fattree", Span::from_millis(10));
 }
 
-/// The same load a link on ever larger networks: each flow of two paths crosses three links.
+/// Puts an equal load per link on ever larger networks: each flow of two paths crosses three links.
 fn growth() {
     for links in [10, 100, 1_000, 10_000] {
         let mut network = Network::new(1_000);
@@ -190,13 +191,13 @@ fn growth() {
             let start = Span::from_micros(flow as u64 * 37 % 50_000);
             network.flow("nmcc", &[via(1), via(3)], Span::from_millis(10), start);
         }
-        // Some twenty million packets, but at least two seconds.
+        // Run some twenty million packets, but at least two seconds.
         let packets_s = links as u64 * 10_000;
         network.run(&format!("growth-{links}"), Span::from_millis((20_000_000_000 / packets_s).max(2_000)));
     }
 }
 
-/// A hundred thousand flows with a path each, of which none has anything to do yet; then they start.
+/// Measures a hundred thousand flows of one path that all have nothing to do yet; then they start.
 fn idle() {
     const FLOWS: usize = 100_000;
     let before = rss_kib();

@@ -1,5 +1,5 @@
-//! A congestion controller of your own in any scenario, beside those of the table:
-//! `cargo run --release -p anabranch-lab --example your_controller -- bench-a` (or the path of a file).
+//! Runs a congestion controller of your own in any scenario, beside those of the table: `cargo run --release
+//! -p anabranch-lab --example your_controller -- bench-a` (or the path of a file).
 
 use anabranch_algo::control::{
     Ack, ClassicCc, CongestionAvoidance, CongestionEvent, Group, SlowStart, SubflowStats, Window, WindowDelta,
@@ -9,7 +9,7 @@ use anabranch_lab::scenario::load::ScenarioReader;
 use anabranch_lab::sweep::{Plan, pool};
 use anabranch_lab::{Controllers, table};
 
-/// AIMD(1, 0.7): a packet more each round trip, and a loss leaves seven tenths.
+/// AIMD(1, 0.7): the window grows by a packet each round trip, and a loss leaves seven tenths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gentle;
 
@@ -25,7 +25,7 @@ impl CongestionAvoidance for Gentle {
     }
 }
 
-/// The table of `scenario`, which is one of the program's or a file, with [`Gentle`] and Reno in turn.
+/// Returns the table of `scenario`, built in or a file, with [`Gentle`] and Reno in turn.
 pub(crate) fn compare(scenario: &str, seeds: u64) -> Result<String, Box<dyn std::error::Error>> {
     let own = Controllers::default().with("gentle", || ClassicCc::new(Gentle, SlowStart::Standard))?;
     let reader = ScenarioReader::default().controllers(own);

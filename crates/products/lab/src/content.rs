@@ -1,4 +1,4 @@
-//! Contents made at random: bytes that a seed decides, with their hash tree.
+//! Makes random contents: bytes that a seed decides, with their hash tree.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use anabranch_mmtp::publisher::{ContentInfo, ContentStore};
 use anabranch_mmtp::tree::{self, Outboard};
 use anabranch_sim::Rng;
 
-/// A content in memory. A long one repeats a pattern of whole blocks, so that an experiment of gigabytes
-/// needs only megabytes.
+/// A content in memory. A long content repeats a pattern of whole blocks, so that an experiment with
+/// gigabytes needs only megabytes.
 #[derive(Clone, Debug)]
 pub struct Content {
     pattern: Arc<[u8]>,
@@ -17,7 +17,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// `length` bytes that `seed` decides.
+    /// Creates a content of `length` bytes that `seed` decides.
     #[must_use]
     pub fn random(seed: u64, length: usize) -> Self {
         let mut bytes = vec![0; length];
@@ -25,17 +25,17 @@ impl Content {
         Self::of(&format!("random-{seed}-{length}"), &bytes)
     }
 
-    /// These bytes under this name.
+    /// Creates a content of these bytes with this name.
     #[must_use]
     pub fn of(name: &str, bytes: &[u8]) -> Self {
         Self { outboard: Arc::new(Outboard::of_bytes(bytes)), pattern: bytes.into(), name: name.into() }
     }
 
-    /// `blocks` whole blocks of 16 KiB, which are the same `pattern_blocks` that `seed` decides over and
-    /// over.
+    /// Creates a content of `blocks` whole blocks of 16 KiB, which repeat `pattern_blocks` blocks that
+    /// `seed` decides.
     ///
     /// # Panics
-    /// If there are not at least two blocks, or none in the pattern.
+    /// If `blocks` is less than two, or `pattern_blocks` is zero.
     #[must_use]
     pub fn repeating(seed: u64, pattern_blocks: usize, blocks: u64) -> Self {
         assert!(pattern_blocks > 0 && blocks >= 2, "a pattern, and at least two blocks of it");
@@ -51,19 +51,19 @@ impl Content {
         Self { pattern: pattern.into(), outboard, name: format!("repeating-{seed}-{blocks}") }
     }
 
-    /// Its name: root and length.
+    /// Returns the identifier: root and length.
     #[must_use]
     pub fn id(&self) -> ContentId {
         self.outboard.id()
     }
 
-    /// Its hash tree.
+    /// Returns the hash tree.
     #[must_use]
     pub fn outboard(&self) -> &Outboard {
         &self.outboard
     }
 
-    /// The bytes of block `block`; none beyond the end.
+    /// Returns the bytes of block `block`; empty beyond the end.
     #[must_use]
     pub fn block(&self, block: u64) -> &[u8] {
         let len = self.id().block_len(block);
@@ -73,12 +73,12 @@ impl Content {
     }
 }
 
-/// What a source offers.
+/// The contents that a source offers.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore(pub Vec<Content>);
 
 impl MemoryStore {
-    /// The content of this name, if it is here.
+    /// Returns the content with this identifier, if the store has it.
     #[must_use]
     pub fn find(&self, id: &ContentId) -> Option<&Content> {
         self.0.iter().find(|content| content.id() == *id)

@@ -1,12 +1,12 @@
-//! The controllers whose names a scenario may use: those of the table
-//! ([`ALGORITHMS`]), and those that a program brings.
+//! Holds the controllers whose names a scenario may use: those of the table ([`ALGORITHMS`]), and those that
+//! a program registers.
 //!
 //! ```text
 //!  Controllers::default().with("mine", Mine::new)? ──▶ ScenarioReader ──▶ Scenario ──▶ Plan ──▶ runs, tables
 //! ```
 //!
-//! A scenario keeps the controllers with which it was read, so whatever takes a scenario runs them too: in
-//! packet flows, as the senders of mirrors, and in mmTP. The world `kernel` has none of them.
+//! A scenario keeps the controllers with which it was read, so every user of the scenario runs them too: in
+//! packet flows, as the senders of mirrors, and in mmTP. The world `kernel` has no registered controllers.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::hint::{hint, list, missing, nearest};
 
-/// Controllers by name; see the [module](self). Two are equal if they have the same names.
+/// Controllers by name; see the [module](self). Two values are equal if they have equal names.
 #[derive(Clone, Debug, Default)]
 pub struct Controllers {
     own: BTreeMap<String, ControllerKind>,
 }
 
 impl Controllers {
-    /// Adds a controller: `make` returns a fresh one for each path of each flow. It brings its own slow
-    /// start. One that only has a rule of congestion avoidance is a
-    /// [`ClassicCc`](anabranch_algo::control::ClassicCc) around it.
+    /// Adds a controller: `make` returns a new one for each path of each flow. A controller has its own slow
+    /// start. To add a rule of congestion avoidance only, wrap it in a
+    /// [`ClassicCc`](anabranch_algo::control::ClassicCc).
     ///
     /// # Errors
-    /// If the name is taken, or is not made of letters, digits, `-` and `_`.
+    /// If the name is already used, or contains characters other than letters, digits, `-` and `_`.
     pub fn with<C: Control + Send + 'static>(
         mut self,
         name: &str,
@@ -45,27 +45,28 @@ impl Controllers {
         Ok(self)
     }
 
-    /// All names: those of the program, then those of the table.
+    /// Returns all names: those of the program, then those of the table.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.own.keys().map(String::as_str).chain(ALGORITHMS.iter().map(|entry| entry.name))
     }
 
-    /// Whether the program brings the controller of this name.
+    /// Whether the program registered a controller with this name.
     #[must_use]
     pub fn is_own(&self, name: &str) -> bool {
         self.own.contains_key(name)
     }
 
-    /// Whether the program brings any.
+    /// Whether the program registered any controller.
     #[must_use]
     pub fn has_own(&self) -> bool {
         !self.own.is_empty()
     }
 
-    /// Whether there is a controller of this name; one of the table may have `+` and a slow start behind it.
+    /// Checks that a controller with this name exists. A name of the table may be followed by `+` and a slow
+    /// start.
     ///
     /// # Errors
-    /// A sentence with the nearest name, or with all.
+    /// If there is none; the error is a sentence with the nearest name, or with all names.
     pub fn check(&self, name: &str) -> Result<(), String> {
         if self.kind(name).is_some() {
             return Ok(());
@@ -90,7 +91,7 @@ impl Controllers {
         }
     }
 
-    /// What makes controllers of this name.
+    /// Returns the kind of controller with this name.
     pub(crate) fn kind(&self, name: &str) -> Option<ControllerKind> {
         self.own.get(name).cloned().or_else(|| Algorithm::by_name(name).map(ControllerKind::from))
     }
@@ -102,8 +103,8 @@ impl PartialEq for Controllers {
     }
 }
 
-/// The names of the controllers that a scenario compares, and what names of controllers mean in it. In a file
-/// it is the list of names.
+/// The names of the controllers that a scenario compares, and all controllers that it may name. In a file
+/// this is a list of names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<String>", into = "Vec<String>")]
 pub struct ComparedControllers {

@@ -1,7 +1,8 @@
-//! FNV-1a, 64 bits: of what happened in a run, of what decides one. `build.rs` has this file too. (The random
-//! streams of `anabranch_sim::Rng` hash their names by themselves, for `sim` knows nothing of this crate.)
+//! Computes FNV-1a hashes, 64 bits: of the events of a run, and of the inputs that decide one. `build.rs`
+//! includes this file too. (The random streams of `anabranch_sim::Rng` hash their names by themselves,
+//! because `sim` does not depend on this crate.)
 
-/// The hash of what it was given so far.
+/// The hash of all bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(pub u64);
 
@@ -12,12 +13,12 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Takes `bytes` in.
+    /// Adds `bytes` to the hash.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3));
     }
 
-    /// The digest of `bytes`.
+    /// Returns the digest of `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let mut digest = Self::default();
         digest.update(bytes);

@@ -1,12 +1,12 @@
-//! What was probably meant by a name that does not exist: the one place for keys, links, flows, hosts, cases,
+//! Suggests names for a name that does not exist: the one place for keys, links, flows, hosts, cases,
 //! controllers and scenarios.
 
 pub use anabranch_net::nearest;
 
-/// At most so many names are listed.
+/// Most names that are listed.
 const LISTED_MAX: usize = 24;
 
-/// ": did you mean `x`?", or the list of what there is.
+/// Returns ": did you mean `x`?", or the list of all names.
 pub fn hint<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     match nearest(word, names.iter().copied()) {
@@ -15,12 +15,12 @@ pub fn hint<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String 
     }
 }
 
-/// That there is no `what` of this name, and which was probably meant.
+/// Returns the message that there is no `what` with this name, with a suggestion.
 pub fn missing<'a>(what: &str, name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     format!("there is no {what} `{name}`{}", hint(name, names))
 }
 
-/// The names, or the first of them.
+/// Lists the names, or the first of them.
 #[must_use]
 pub fn list(names: &[&str]) -> String {
     match names.len() {

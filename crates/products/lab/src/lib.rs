@@ -1,27 +1,27 @@
-//! Experiments: machines joined by links, run, measured.
+//! Runs experiments: joins machines by links, runs them, and measures.
 //!
-//! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests and
-//! experiments run the same thing; and the experiments themselves, each with the proof that its conditions
-//! were really there.
+//! **Purpose.** One place connects the machines of mmTP over simulated links, so that tests and experiments
+//! run identical code. The experiments themselves are here too, each with a proof that its conditions really
+//! held.
 //!
-//! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`linux`]: a caller
-//! that wants real time elsewhere passes it.
+//! **Non-goals.** This crate contains no protocol and no protocol decision. It has no socket and no clock
+//! outside [`linux`]: a caller that wants real time elsewhere passes it.
 //!
 //! **Map.**
 //! * [`content`]: bytes that a seed decides, with their hash tree.
 //! * [`sim_source`]: a source, honest or not.
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
-//! * [`simulation`]: all of these over links in virtual time; faults; invariants watched on the way.
-//! * [`scenario`]: an experiment as a struct, which is its TOML file too.
-//! * [`controllers`]: which controllers a scenario may name, those of the caller's program too.
-//! * [`hint`]: which name was probably meant.
+//! * [`simulation`]: all of these over links in virtual time, with faults and checked invariants.
+//! * [`scenario`]: an experiment as a struct, which is also its TOML file.
+//! * [`controllers`]: the controllers that a scenario may name, including those of the caller's program.
+//! * [`hint`]: suggestions for names that do not exist.
 //! * [`named_network`]: networks that are built in or in files.
-//! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
-//! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
+//! * [`run`]: turns a scenario into a world and an [`outcome`]; [`metric`]: the kinds of measures.
+//! * [`linux`]: scenarios through this machine's own TCP and MPTCP, over emulated links, in real time.
 //! * [`report`]: rows and runs as a page to look at; [`series`]: lines over time as data.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
-//! * [`soak`]: random worlds by the thousand, and what must hold in all of them.
-//! * [`small_objects`]: how many round trips a short object takes.
+//! * [`soak`]: thousands of random worlds, and the invariants that must hold in all of them.
+//! * [`small_objects`]: the number of round trips that a short object takes.
 //! * [`domain`]: many users of one network at once, by a fluid model: the dissertation's domain-scale study.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! World `kernel`: a scenario through this machine's own TCP and MPTCP.
+//! Runs a scenario in the world `kernel`: through this machine's own TCP and MPTCP.
 //!
 //! ```text
 //!   namespace F.tx                the emulator                    namespace F.rx
@@ -7,24 +7,25 @@
 //! ```
 //!
 //! Each flow has two hosts, namespaces of their own ([`testbed`]); the simulator's links, in real time, join
-//! them; sockets are opened in them and kept busy (`traffic`), and what is delivered, dropped and queued is
-//! noted at the times at which the simulator would. Measures and conditions are the same in both worlds. What
-//! this one cannot see (the groups that a controller believes in, NMCC's m) has no value.
+//! them. Sockets are opened in them and kept busy (`traffic`). Delivered, dropped and queued bytes are
+//! recorded at the times at which the simulator would record them. Measures and conditions are equal in both
+//! worlds. Values that the kernel does not show (the groups that a controller believes in, NMCC's m) are
+//! missing.
 //!
-//! **What differs.** Goodput is payload in both worlds: of a packet of 1,500 bytes 1,448 are of TCP, 1,428
-//! of MPTCP. Shares count whole packets, as if all were full. ECN is on in the hosts of flows whose data
-//! crosses a link that marks, and off elsewhere, where it has no effect. A flow begins when its socket
-//! connects: the handshakes are part of its time. Bytes of a path are what its subflow had acknowledged, in
-//! whatever order they can be read. Loss detection, timers, pacing and the choice of a path for each byte
-//! are the kernel's.
+//! **Differences.** Goodput is payload in both worlds: a packet of 1,500 bytes has 1,448 bytes of payload
+//! with TCP and 1,428 with MPTCP. Shares count whole packets, as if all were full. ECN is on in the hosts of
+//! flows whose data crosses a link that marks, and off elsewhere, where it has no effect. A flow begins when
+//! its socket connects: the handshakes are part of its time. The bytes of a path are those that its subflow
+//! had acknowledged, in any order. The kernel decides loss detection, timers, pacing and the path of each
+//! byte.
 //!
-//! **A run that cannot be trusted says so.** Beside the scenario's conditions: each path has its subflow in
-//! time, each subflow the controller asked for; the emulated links hand 99 % of the packets of each path and
-//! direction over within a tenth of the path's delay of their time ([`LATE_PARTS`]), and lose none that they
-//! should not. The lateness that is reported is the same number: the 99th percentile of the latest path.
+//! **Checks.** A run counts only if, beside the scenario's conditions, each path has its subflow in time and
+//! each subflow has the requested controller. The emulated links must deliver 99 % of the packets of each
+//! path and direction late by at most a tenth of the path's delay ([`LATE_PARTS`]), and must lose no packets
+//! that they should carry. The reported lateness is this number: the 99th percentile of the latest path.
 //!
-//! **What is left behind.** Nothing, however it ends: namespaces, devices and sockets are held by descriptors
-//! of this process alone, and sockets end without lingering.
+//! **Cleaning up.** A run leaves nothing behind, however it ends: only descriptors of this process hold
+//! namespaces, devices and sockets, and sockets close without lingering.
 
 #[cfg(target_os = "linux")]
 pub mod domain_bed;
@@ -45,35 +46,34 @@ use crate::run::flow_instances::flow_instances;
 use crate::scenario::{Groups, Scenario, SizeSpec, Transport};
 use crate::task::Task;
 
-/// A packet of the 99th percentile may be late by the path's delay over this.
+/// The 99th percentile of packet lateness may be the path's delay divided by this.
 pub const LATE_PARTS: u64 = 10;
-/// The most flows of a scenario, copies counted: each has a number in its addresses.
+/// Most flows of a scenario, with copies: each has a number in its addresses.
 pub const FLOWS_MAX: usize = 250;
-/// The most paths of a flow: the kernel's MPTCP adds at most eight subflows to the first
-/// (`MPTCP_PM_ADDR_MAX`).
+/// Most paths of a flow: the kernel's MPTCP adds at most eight subflows to the first (`MPTCP_PM_ADDR_MAX`).
 pub const PATHS_MAX: usize = 9;
-/// The least packet, bytes: MPTCP's and TCP's options take up to 40 of its 100 bytes of headers.
+/// Smallest packet, bytes: MPTCP's and TCP's options take up to 40 of its 100 bytes of headers.
 pub const PACKET_BYTES_MIN: u64 = 256;
-/// The most runs side by side unless somebody asks for more.
+/// Most runs side by side, unless the caller chooses more.
 pub const JOBS_MAX: usize = 32;
-/// What the emulated links of all runs may carry on one core, packets a second, so that they are in time.
+/// Packets a second that the emulated links of all runs may carry per core without being late.
 const PACKETS_PER_CORE: u64 = 20_000;
-/// Packets in both directions for each packet of data: there is an acknowledgement for two.
+/// Packets in both directions per packet of data, as a fraction: each acknowledgement covers two packets.
 const WITH_ACKS: (u64, u64) = (3, 2);
 
-/// Controllers that are part of every kernel.
+/// Controllers that every kernel has.
 const BUILT_IN: [&str; 2] = ["reno", "cubic"];
 
-/// What the kernel calls a controller of this house; none if it cannot be had now.
+/// Returns the kernel's name of an Anabranch controller; `None` if it is not available now.
 fn kernel_name(algorithm: &str) -> Option<String> {
     anabranch_kernel::controllers::linux_name(algorithm).ok().flatten()
 }
 
-/// Runs `scenario` once, in real time, as it stands: its cases are not looked at. Takes as long as the
-/// scenario lasts, and a moment.
+/// Runs `scenario` once, in real time, without its cases. The call takes slightly longer than the scenario's
+/// duration.
 ///
 /// # Errors
-/// That it cannot be run here, or that `stop` was set before its end.
+/// If this machine cannot run it, or `stop` was set before its end.
 pub fn run(scenario: &Scenario, controller: &str, seed: u64, stop: &AtomicBool) -> Result<Outcome, String> {
     supports(scenario)?;
     loaded(scenario, controller)?;
@@ -83,10 +83,10 @@ pub fn run(scenario: &Scenario, controller: &str, seed: u64, stop: &AtomicBool) 
     return Err(format!("only Linux has this world (seed {seed}, {stop:?})"));
 }
 
-/// Whether this world can run these tasks, here and now: nothing is begun before that is known.
+/// Checks whether this machine can run all of these tasks now, before any of them begins.
 ///
 /// # Errors
-/// What is in the way, and what to do.
+/// If it cannot; the error says why, and what to do.
 pub fn ready(tasks: &[Task]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for task in tasks.iter().filter(|task| seen.insert((task.variant, &task.controller))) {
@@ -104,7 +104,7 @@ pub fn ready(tasks: &[Task]) -> Result<(), String> {
     Ok(())
 }
 
-/// How many of these tasks may run side by side without being late: by what their links can carry.
+/// Returns how many of these tasks may run side by side without being late, from the load of their links.
 #[must_use]
 pub fn jobs(tasks: &[Task]) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
@@ -118,10 +118,10 @@ fn packets_per_sec(scenario: &Scenario) -> u64 {
     rates.sum::<u64>() / packet * WITH_ACKS.0 / WITH_ACKS.1
 }
 
-/// Whether this world has what the scenario asks for.
+/// Checks whether the world `kernel` supports everything that the scenario uses.
 ///
 /// # Errors
-/// What it does not have, and what to write instead.
+/// If it does not; the error names the unsupported part, and what to write instead.
 pub fn supports(scenario: &Scenario) -> Result<(), String> {
     let refuse = |what: String| Err(format!("the world `kernel` {what}"));
     match scenario.packet {
@@ -149,7 +149,7 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the kernel has the controllers of all flows.
+/// Checks whether the kernel has the controllers of all flows.
 fn loaded(scenario: &Scenario, controller: &str) -> Result<(), String> {
     let missing =
         flow_instances(scenario, controller, 1).find(|instance| kernel_name(instance.controller).is_none());

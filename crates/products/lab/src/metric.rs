@@ -1,7 +1,7 @@
-//! What can be measured: a row for each kind, with its unit and how it is computed from notes.
+//! Defines the metrics: one row a kind of measure, with its unit and its computation from the records.
 //!
-//! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, a row of [`metric`], and
-//! what a measure of it must say in `scenario/check/needs.rs`.
+//! A new kind needs a variant of [`MeasureKind`], whose comment is its documentation, a row of [`metric`],
+//! and its required keys in `scenario/check/needs.rs`.
 
 use serde::Deserialize as _;
 use serde::de::value::{Error as Unknown, StrDeserializer};
@@ -12,26 +12,26 @@ use crate::scenario::{Measure, MeasureKind, Scenario, Statistic};
 use crate::share_curve::ShareCurve;
 use crate::stats::summary;
 
-/// A kind of measure.
+/// The unit and the computation of a kind of measure.
 pub struct Metric {
-    /// The unit of its values.
+    /// Unit of the values.
     pub unit: &'static str,
-    /// The value, or why there is none.
+    /// Computes the value, or the reason why there is none.
     value: fn(&MeasureContext<'_>) -> Measured,
-    /// Why the value is no number, where it is none: a quotient by nothing.
+    /// Reason that is given if the value is not finite: a division by nothing.
     by_nothing: &'static str,
 }
 
-/// A value, or why there is none.
+/// A value, or the reason why there is none.
 pub(crate) type Measured = Result<f64, String>;
 
-/// All kinds, by the names that scenarios have for them.
+/// Returns all kinds with their names in scenarios.
 pub fn kinds() -> impl Iterator<Item = (&'static str, MeasureKind)> {
     let kind = |name: &'static str| MeasureKind::deserialize(StrDeserializer::<Unknown>::new(name)).ok();
     measure_kinds().iter().copied().filter_map(move |name| Some((name, kind(name)?)))
 }
 
-/// The row of a kind.
+/// Returns the unit and computation of a kind.
 #[must_use]
 pub fn metric(kind: MeasureKind) -> Metric {
     use MeasureKind as Kind;
@@ -97,10 +97,10 @@ const NOTHING_ARRIVED: &str = "no packet of the flows arrived";
 const NO_TIME: &str = "there is no time between `from` and `until`";
 const NO_FLOW: &str = "there is no such flow";
 const NOT_SEEN: &str = "this world cannot see it";
-/// Why a share has no time at which it settled.
+/// Reason that is given if a share never settles.
 pub(crate) const NOT_SETTLED: &str = "the share did not settle";
 
-/// The value of a measure, or why there is none.
+/// Computes the value of a measure, or the reason why there is none.
 pub(crate) fn value(scenario: &Scenario, observations: &Observations, measure: &Measure) -> Measured {
     let metric = metric(measure.kind);
     let value = (metric.value)(&context(scenario, observations, measure))?;
@@ -117,7 +117,7 @@ fn context<'a>(
     MeasureContext { scenario, observations, measure, window: observations.window(scenario, from, until) }
 }
 
-/// What a measure needs of this run to make one value of all runs together, if that is what it does.
+/// Returns the share curve of this run if the measure makes one value from all runs together.
 pub(crate) fn curve(
     scenario: &Scenario,
     observations: &Observations,
@@ -126,7 +126,7 @@ pub(crate) fn curve(
     (measure.statistic == Statistic::Pooled).then(|| context(scenario, observations, measure).share_curve())
 }
 
-/// What a measure looks at.
+/// The records that a measure reads.
 struct MeasureContext<'a> {
     scenario: &'a Scenario,
     observations: &'a Observations,
@@ -159,8 +159,9 @@ impl MeasureContext<'_> {
         Ok(100.0 * sd / norm(&rates))
     }
 
-    /// How long each transfer of the flows took, s, in no order; infinite if it was not complete at the end.
-    /// Of those that arrive one after the other only the ones that began between the times.
+    /// Returns the time that each transfer of the flows took, s, in no order; infinite if it was not
+    /// complete at the end. For transfers that arrive one after the other, only those count that began in
+    /// the window.
     fn completion_times(&self) -> Result<Vec<f64>, String> {
         let mut times = Vec::new();
         for (_, flow) in self.window.flows(&self.measure.flows) {
@@ -184,7 +185,7 @@ impl MeasureContext<'_> {
         self.scenario.flow.get(&flow.base).is_some_and(|flow| flow.arrivals.is_some())
     }
 
-    /// Why a time is infinite.
+    /// Returns the reason why a completion time is infinite.
     fn incomplete(&self, times: &[f64]) -> String {
         let left =
             |(_, flow): &(usize, &ObservedFlow)| flow.end.transfers.iter().any(|one| one.ended.is_none());
@@ -201,7 +202,7 @@ impl MeasureContext<'_> {
         if mean.is_finite() { Ok(mean) } else { Err(self.incomplete(&times)) }
     }
 
-    /// The least time within which so many percent of the transfers were complete.
+    /// Returns the least time in which `percent` percent of the transfers were complete, s.
     fn completion_percentile(&self, percent: usize) -> Measured {
         let mut times = self.completion_times()?;
         times.sort_unstable_by(f64::total_cmp);
@@ -213,7 +214,7 @@ impl MeasureContext<'_> {
         self.observations.step.as_nanos() as f64 / 1e9
     }
 
-    /// The share of the flows at every step, of the packets that had been delivered by then.
+    /// Returns the share of the flows at every step, of the packets that had been delivered by then.
     fn share_curve(&self) -> ShareCurve {
         let totals = |names: &[String]| -> Vec<u64> {
             let flows = || self.window.flows(names);
@@ -254,8 +255,8 @@ impl MeasureContext<'_> {
         Ok(sum / count as f64)
     }
 
-    /// What was noted at each step between the times, of the flows that the measure is about; an error if
-    /// this world noted nothing.
+    /// Returns the records of each step in the window, for each flow of the measure; an error if this world
+    /// records none.
     fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Result<Vec<(usize, &'a [T])>, String> {
         let steps = self.window.steps();
         let flows = self.window.flows(&self.measure.flows);

@@ -1,4 +1,4 @@
-//! Networks by their names, or from files in GML, GraphML or our own form.
+//! Reads networks by their built-in names, or from files in GML, GraphML or Anabranch's own form.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use anabranch_topology::zoo::{BUILTIN, Builtin};
 
 use crate::hint::nearest;
 
-/// The network of this name that is built in, or the one in this file, which `dir` is put before.
+/// Returns the built-in network with this name, or else the one in this file, relative to `dir`.
 ///
 /// # Errors
-/// That there is no such network, with the nearest; or what is wrong in the file, and where.
+/// If there is no such network (the error names the nearest), or the file is wrong (the error says where).
 pub fn read(name: &str, dir: &Path, defaults: &Defaults) -> Result<Network, String> {
     if let Some(builtin) = Builtin::named(name) {
         return Ok(builtin.network(defaults));

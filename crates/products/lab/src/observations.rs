@@ -1,4 +1,4 @@
-//! What is noted of a run, in whichever world it was: all that measures and conditions read.
+//! Records a run, simulated or in the kernel: every number that measures and conditions read.
 
 use anabranch_algo::{Span, Time};
 use anabranch_sim::{Histogram, Stats};
@@ -7,38 +7,38 @@ use crate::outcome::{Line, SeriesKind};
 use crate::packet_layout::PacketLayout;
 use crate::scenario::{MeasureKind, Scenario, TraceFile};
 
-/// Steps in which a run is noted.
+/// Number of steps in which a run is recorded, unless the shortest or the longest step limits it.
 pub const STEPS: u64 = 1_000;
-/// The shortest step,
+/// The shortest step.
 pub const STEP_MIN: Span = Span::from_millis(50);
-/// and the longest: the papers average over seconds.
+/// The longest step: the papers average over seconds.
 pub(crate) const STEP_MAX: Span = Span::from_secs(1);
-/// Lines kept of one run for the report.
+/// Most lines of one run that are kept for the report.
 pub const LINES_MAX: usize = 96;
 
-/// A flow of a run; each of several copies is one.
+/// A flow of a run. Each copy of a flow with a `count` is a flow here.
 pub(crate) struct ObservedFlow {
-    /// Its own name,
+    /// Name of this copy.
     pub(crate) name: String,
-    /// and the scenario's.
+    /// Name of the flow in the scenario.
     pub(crate) base: String,
     pub(crate) paths: usize,
-    /// What of its packets is payload.
+    /// Sizes of packet and payload.
     pub(crate) layout: PacketLayout,
-    /// What is known of it at the end.
+    /// State of the flow at the end of the run.
     pub(crate) end: FlowEnd,
 }
 
-/// How a flow ended.
+/// State of a flow at the end of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlowEnd {
-    /// Its transfers, in the order in which they began: more than one if they arrive one after the other.
+    /// Transfers in the order in which they began; a flow with `arrivals` has more than one.
     pub(crate) transfers: Vec<Transfer>,
     /// Smoothed RTT of each path.
     pub(crate) srtts: Vec<Span>,
-    /// Timeouts of all paths,
+    /// Timeouts of all paths.
     pub(crate) timeouts: u64,
-    /// and congestion events found otherwise; none if this world does not count them.
+    /// Congestion events found without a timeout; `None` if this world does not count them.
     pub(crate) reductions: Option<u64>,
 }
 
@@ -46,70 +46,70 @@ pub(crate) struct FlowEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) began: Time,
-    /// When its last byte was there; none if that did not happen.
+    /// Time at which the last byte had arrived; `None` if the transfer did not end.
     pub(crate) ended: Option<Time>,
 }
 
-/// What had happened by a time.
+/// Counters of all flows and links at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
-    /// The time that was asked for,
+    /// Time for which the snapshot was requested.
     at: Time,
-    /// and when it was looked: a world in real time may be late.
+    /// Time at which the snapshot was taken: a world in real time may be late.
     taken_at: Time,
-    /// Payload bytes delivered of each flow,
+    /// Payload bytes delivered, by flow.
     totals: Vec<u64>,
-    /// and on each of its paths.
+    /// Payload bytes delivered, by flow and path.
     bytes: Vec<Vec<u64>>,
-    /// Of each link, in the order of their names,
+    /// Counters of each link, in the order of the links' names.
     pub(crate) links: Vec<Stats>,
-    /// and how long packets stayed at it, if it plays a trace.
+    /// Times that packets stayed at each link; `None` for a link without a trace.
     sojourns: Vec<Option<Histogram>>,
 }
 
-/// A world that can be looked at; flows and links by their place.
+/// A world that a recorder can read. `flow` and `link` are indices.
 pub(crate) trait Observe {
-    /// Payload bytes delivered of a flow, so far.
+    /// Returns the payload bytes of a flow that were delivered so far.
     fn total(&self, flow: usize) -> u64;
-    /// Payload bytes delivered on each path of a flow, so far. They add up to the total where nothing waits
-    /// for what is under way on another path.
+    /// Returns the payload bytes delivered so far on each path of a flow. They add up to the total if no
+    /// data waits for data on another path.
     fn bytes(&self, flow: usize) -> Vec<u64>;
-    /// Window of each path, packets.
+    /// Returns the congestion window of each path, packets.
     fn cwnds(&self, flow: usize) -> Vec<f32>;
-    /// What each of the scenario's links has seen, in the order of their names.
+    /// Returns the counters of each of the scenario's links, in the order of their names.
     fn links(&self) -> Vec<Stats>;
-    /// How long packets stayed at each of them until now, if it plays a trace.
+    /// Returns the times that packets stayed at each link until now; `None` for a link without a trace.
     fn sojourns(&self) -> Vec<Option<Histogram>>;
-    /// What waits at a link, bytes.
+    /// Returns the bytes queued at a link.
     fn queued_bytes(&self, link: usize) -> f64;
-    /// Whether paths are wrongly apart, wrongly together; none if this world cannot tell.
+    /// Whether paths are wrongly apart, and wrongly together; `None` if this world cannot tell.
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)>;
-    /// NMCC's factor m; zero if there are no coupled paths, none if this world cannot tell.
+    /// Returns NMCC's factor m: zero without coupled paths, `None` if this world cannot tell.
     fn factor(&self, flow: usize) -> Option<f32>;
 }
 
-/// What was noted in a run.
+/// All records of a run.
 pub(crate) struct Observations {
     pub(crate) packet_bytes: u64,
     pub(crate) flows: Vec<ObservedFlow>,
-    /// At the times that measures ask for, in order.
+    /// Snapshots at the times that measures need, in order.
     snapshots: Vec<Snapshot>,
     pub(crate) step: Span,
-    /// Of each flow: payload bytes delivered by the end of each step.
+    /// Payload bytes delivered by the end of each step, by flow.
     pub(crate) totals: Vec<Vec<u64>>,
-    /// Of each flow: whether paths were wrongly apart, wrongly together, at the end of each step.
+    /// Whether paths were wrongly apart and wrongly together at the end of each step, by flow.
     pub(crate) groups: Vec<Vec<(bool, bool)>>,
-    /// Of each flow: NMCC's factor m at the end of each step; zero if it has no coupled paths.
+    /// NMCC's factor m at the end of each step, by flow; zero without coupled paths.
     pub(crate) factors: Vec<Vec<f32>>,
-    /// Of each flow: the window of each path at the end of each step, if a measure asks for them.
+    /// Window of each path at the end of each step, by flow; empty if no measure needs windows.
     pub(crate) windows: Vec<Vec<Vec<f32>>>,
     pub(crate) lines: Vec<Line>,
-    /// What must never be and was.
+    /// Invariants that were violated.
     pub(crate) violations: Vec<String>,
 }
 
 impl Observations {
-    /// What was noted at a time that a measure asks for.
+    /// Returns the snapshot at `at`, which must be a time that a measure needs.
     pub(crate) fn snapshot(&self, at: Time) -> &Snapshot {
         self.snapshots
             .iter()
@@ -117,12 +117,12 @@ impl Observations {
             .expect("every time that a measure asks for is noted")
     }
 
-    /// What had happened in the end.
+    /// Returns the snapshot at the end of the run.
     pub(crate) fn last(&self) -> &Snapshot {
         self.snapshots.last().expect("the end is noted")
     }
 
-    /// What was done between two times that a measure asks for.
+    /// Returns the window between two times that measures need.
     pub(crate) fn window<'a>(
         &'a self,
         scenario: &'a Scenario,
@@ -138,22 +138,22 @@ impl Observations {
     }
 }
 
-/// Looks at a world at the times that its measures ask for, and at the end of every step.
+/// Records a world at the times that its measures need, and at the end of every step.
 pub(crate) struct Recorder {
     observations: Observations,
-    /// Where measures begin and end, and are not noted yet; the next one last.
+    /// Times at which measures begin or end and that are still to come; the next one is last.
     times: Vec<Time>,
-    /// The end of the step under way; none when all is over.
+    /// End of the current step; `None` when the run is over.
     step: Option<Time>,
     end: Time,
-    /// Links that are shown over time.
+    /// Links whose queues are drawn over time.
     queues: Vec<usize>,
-    /// Whether a measure asks for windows.
+    /// Whether a measure needs windows.
     windows: bool,
 }
 
 impl Recorder {
-    /// For a world with these flows: own name, scenario's name, number of paths.
+    /// Creates a recorder for a world with these flows.
     pub(crate) fn new(scenario: &Scenario, packet_bytes: u64, flows: Vec<ObservedFlow>) -> Self {
         let measures = scenario.measure.iter().flat_map(|measure| [measure.from, measure.until]).flatten();
         let mut times: Vec<Time> = measures
@@ -184,13 +184,13 @@ impl Recorder {
         Self { observations, times, step: Some((Time::ZERO + step).min(end)), end, queues, windows }
     }
 
-    /// When to look next; none when all is over.
+    /// Returns the time of the next record; `None` when the run is over.
     pub(crate) fn next(&self) -> Option<Time> {
         let step = self.step?;
         Some(self.times.last().map_or(step, |time| step.min(*time)))
     }
 
-    /// Looks, where the [next](Self::next) time was to be looked at, which is `now` or a little before.
+    /// Records the world for the [next](Self::next) time, which is `now` or a little before.
     pub(crate) fn record(&mut self, now: Time, world: &impl Observe) {
         let Some(at) = self.next() else { return };
         let flows = self.observations.flows.len();
@@ -237,7 +237,7 @@ impl Recorder {
         }
     }
 
-    /// What was noted, with how each flow ended and what must never be and was.
+    /// Returns all records, with the end of each flow and the violations added.
     pub(crate) fn finish(
         mut self,
         ends: impl IntoIterator<Item = FlowEnd>,
@@ -251,7 +251,7 @@ impl Recorder {
     }
 }
 
-/// Empty lines for what is shown over time.
+/// Returns an empty line for each quantity that is shown over time.
 fn lines(scenario: &Scenario, flows: &[ObservedFlow]) -> Vec<Line> {
     let line = |kind, name: &str| Line { kind, name: name.into(), values: Vec::new() };
     let goodputs = flows.iter().map(|flow| line(SeriesKind::Goodput, &flow.name));
@@ -264,7 +264,7 @@ fn lines(scenario: &Scenario, flows: &[ObservedFlow]) -> Vec<Line> {
     if lines.len() > LINES_MAX { Vec::new() } else { lines }
 }
 
-/// What was done between two snapshots.
+/// The time between two snapshots.
 pub(crate) struct MeasurementWindow<'a> {
     scenario: &'a Scenario,
     observations: &'a Observations,
@@ -273,23 +273,24 @@ pub(crate) struct MeasurementWindow<'a> {
 }
 
 impl<'a> MeasurementWindow<'a> {
-    /// How long, s.
+    /// Returns the length of the window, s.
     pub(crate) fn secs(&self) -> f64 {
         self.after.taken_at.since(self.before.taken_at).as_nanos() as f64 / 1e9
     }
 
-    /// Whether this time is in it.
+    /// Whether `at` lies in the window.
     pub(crate) fn has(&self, at: Time) -> bool {
         self.before.at <= at && at < self.after.at
     }
 
-    /// The first and the last step, within those that there are.
+    /// Returns the range of recorded steps that lie in the window.
     pub(crate) fn steps(&self) -> std::ops::Range<usize> {
         let step = |at: Time| (at.as_nanos() / self.observations.step.as_nanos()) as usize;
         step(self.before.at)..step(self.after.at).min(self.observations.totals.first().map_or(0, Vec::len))
     }
 
-    /// The flows of these names: all if there are none.
+    /// Returns the index and the record of each flow with one of these names; of all flows if `names` is
+    /// empty.
     pub(crate) fn flows(
         &self,
         names: &'a [String],
@@ -298,7 +299,7 @@ impl<'a> MeasurementWindow<'a> {
         self.observations.flows.iter().enumerate().filter(named)
     }
 
-    /// Payload bytes delivered on these paths of a flow: on all if there are none.
+    /// Returns the payload bytes delivered on these paths of a flow; on all paths if `paths` is empty.
     fn delivered(&self, flow: usize, paths: &[usize]) -> u64 {
         if paths.is_empty() {
             return self.after.totals[flow] - self.before.totals[flow];
@@ -307,35 +308,36 @@ impl<'a> MeasurementWindow<'a> {
         pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a).sum()
     }
 
-    /// Payload of a flow, bytes a second, on these paths: on all if there are none.
+    /// Returns the goodput of a flow on these paths, bytes a second; on all paths if `paths` is empty.
     pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
         self.delivered(flow, paths) as f64 / self.secs()
     }
 
-    /// The same of several flows.
+    /// Returns the sum of the goodput of several flows, bytes a second.
     pub(crate) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
         self.flows(names).map(|(f, _)| self.goodput_of(f, paths)).sum()
     }
 
-    /// The whole packets of a flow, headers included, bytes a second.
+    /// Returns the rate of a flow in whole packets, headers included, bytes a second.
     pub(crate) fn throughput_of(&self, flow: usize, paths: &[usize]) -> f64 {
         let layout = self.observations.flows[flow].layout;
         layout.on_wire(self.delivered(flow, paths)) as f64 / self.secs()
     }
 
-    /// The same of several flows.
+    /// Returns the sum of the rates of several flows in whole packets, headers included, bytes a second.
     pub(crate) fn throughput(&self, names: &'a [String], paths: &[usize]) -> f64 {
         self.flows(names).map(|(f, _)| self.throughput_of(f, paths)).sum()
     }
 
-    /// What the links of these names had seen before and after.
+    /// Returns the counters of the links of these names at the start and at the end of the window.
     pub(crate) fn stats(&self, names: &'a [String]) -> impl Iterator<Item = (&'a Stats, &'a Stats)> {
         let (before, after) = (self.before, self.after);
         let place = |name: &String| self.scenario.link.keys().position(|key| key == name);
         names.iter().filter_map(place).map(|i| (&before.links[i], &after.links[i]))
     }
 
-    /// The rates of these links, bytes a second: of one with a trace, what that offered meanwhile.
+    /// Returns the sum of the rates of these links, bytes a second. A link with a trace counts with the mean
+    /// rate that the trace offered in the window.
     pub(crate) fn rate_bytes(&self, names: &[String]) -> f64 {
         let rate = |name: &String| {
             let link = &self.scenario.link[name];
@@ -348,18 +350,19 @@ impl<'a> MeasurementWindow<'a> {
         names.iter().map(rate).sum()
     }
 
-    /// What these links carried, in percent of their rate.
+    /// Returns the traffic that these links carried, in percent of their rate.
     pub(crate) fn utilisation(&self, names: &'a [String]) -> f64 {
         let carried: u64 = self.stats(names).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
         100.0 * carried as f64 / self.secs() / self.rate_bytes(names)
     }
 
-    /// The same of the one that carried the least.
+    /// Returns the utilisation of the link that carried the least, in percent.
     pub(crate) fn least_used(&self, names: &'a [String]) -> f64 {
         names.iter().map(|name| self.utilisation(std::slice::from_ref(name))).fold(f64::INFINITY, f64::min)
     }
 
-    /// Packets dropped by the queues of these links, chance or script, of those offered.
+    /// Returns the packets lost at these links (queue, chance or script), as a fraction of the packets
+    /// offered.
     pub(crate) fn loss(&self, names: &'a [String]) -> f64 {
         let lost = |stats: &Stats| stats.dropped.congestion() + stats.dropped.loss + stats.dropped.scripted;
         let (dropped, offered) = self
@@ -368,7 +371,8 @@ impl<'a> MeasurementWindow<'a> {
         dropped as f64 / offered as f64
     }
 
-    /// How long packets stayed at these links meanwhile, if they play traces.
+    /// Returns the times that packets stayed at these links in the window; `None` unless all of them play
+    /// traces.
     fn sojourns(&self, names: &[String]) -> Option<Histogram> {
         let mut all = Histogram::new();
         for name in names {
@@ -379,11 +383,12 @@ impl<'a> MeasurementWindow<'a> {
         Some(all)
     }
 
-    /// The 99th percentile of the queue of the link where that is largest, ms: of the time that packets
-    /// stayed at a link with a trace; else of the queues noted at the end of each step, in time of its rate.
+    /// Returns the 99th percentile of the queue on the link where it is largest, ms. A link with a trace
+    /// counts the time that packets stayed; any other link counts the queue at the end of each step, in time
+    /// at its rate.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If a link has no such percentile; the error says why.
     pub(crate) fn queue_p99_ms(&self, names: &'a [String]) -> Result<f64, String> {
         let noted = |name: &String| {
             if let Some(sojourns) = self.sojourns(std::slice::from_ref(name)) {
@@ -408,8 +413,8 @@ impl<'a> MeasurementWindow<'a> {
         Ok(each.into_iter().fold(0.0, f64::max))
     }
 
-    /// The mean queue of these links, ms: the mean time that packets stayed at links with traces; else what
-    /// was queued, in time of their rate.
+    /// Returns the mean queue of these links, ms: the mean time that packets stayed if the links play
+    /// traces, else the time that the queue takes at the links' rate.
     pub(crate) fn queue_ms(&self, names: &'a [String]) -> f64 {
         if let Some(sojourns) = self.sojourns(names) {
             return if sojourns.count() == 0 { f64::NAN } else { sojourns.mean().as_nanos() as f64 / 1e6 };

@@ -1,14 +1,13 @@
-//! Flows of packets without content: the house's windows, estimators and loss detection
-//! ([`anabranch_algo::subflow::Subflow`]) at full speed, for experiments that are about rates and not about
-//! bytes.
+//! Simulates flows of packets without content: the windows, estimators and loss detection of Anabranch
+//! ([`anabranch_algo::subflow::Subflow`]) at full speed, for experiments about rates and not about bytes.
 //!
-//! A flow has one path or many; each packet is acknowledged by one, or
-//! two are together (`ack_delay`). What is lost goes back into the flow's
-//! common backlog and may leave again on any path, under a new number: there is no reassembly to wait for, as
-//! with mmTP's chunks. A receiver may bound its paths' windows, as that of connections to mirrors does.
-//! Connections that must keep a byte stream in order are another matter (issue: MPTCP).
+//! A flow has one path or several; each packet gets an acknowledgement, or two packets share one
+//! (`ack_delay`). A lost packet returns to the flow's common backlog and may leave again on any path, under
+//! a new number: there is no reassembly to wait for, as with mmTP's chunks. A receiver may bound its paths'
+//! windows, as it does for connections to mirrors.
+//! This module does not model connections that must keep a byte stream in order (issue: MPTCP).
 //!
-//! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
+//! All flows live in a few flat tables, and an idle path has at most one entry in the queue of timers.
 
 mod ack_delay;
 mod config;
@@ -32,13 +31,13 @@ use segment::SegmentKind;
 pub use segment::{ACK_BYTES, Segment, SubflowId};
 use send_backlog::{PayloadKind, SendBacklog};
 
-/// A packet flow, by the order in which it was added.
+/// A packet flow, numbered in the order in which it was added.
 pub type FlowId = usize;
-/// Timers of paths that may come due in one virtual millisecond, for each path: above it something runs in
-/// circles. Each packet that was overtaken has a deadline of its own, so a path may have about one a packet.
+/// Most timers of paths that may come due in one virtual millisecond, per path; more mean an endless loop.
+/// Each packet that was overtaken has a deadline of its own, so a path may have about one timer a packet.
 pub const STORM_MAX: u64 = 1_024;
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug)]
 enum TimerKind {
     Start(u32),
@@ -50,25 +49,25 @@ enum TimerKind {
 
 /// One path of a flow.
 struct SubflowEntry {
-    /// Its batches are single packets.
+    /// Loss detection and window; its batches are single packets.
     subflow: Subflow<PayloadKind, u8, Controller>,
     flow: u32,
-    /// Where its numbers stand in [`PacketFlows::members`], and from where to where its group does.
+    /// Index of the path's entry in [`PacketFlows::members`]; `group` is the range of its group there.
     at: u32,
     group: (u32, u32),
     down: RouteId,
-    /// None: acknowledgements are back at once.
+    /// Route of acknowledgements; `None` if they return without delay.
     up: Option<RouteId>,
-    /// The delay of its acknowledgements, if they have one.
+    /// State of delayed acknowledgements, if they are delayed.
     ack_delay: Option<Box<AckDelay>>,
     /// Packets delivered.
     delivered: u64,
     timeouts: u32,
-    /// Congestion events found otherwise.
+    /// Congestion events found without a timeout.
     reductions: u32,
-    /// Nothing has come back since the last timeout.
+    /// Whether nothing has come back since the last timeout.
     unresponsive: bool,
-    /// When its timer is in the queue for; a later deadline is found out then.
+    /// Time of the timer entry in the queue; a later deadline is noticed when the entry comes due.
     timer: Time,
 }
 
@@ -81,23 +80,23 @@ struct PacketFlow {
     started: Option<Time>,
     done: Option<Time>,
     stopped: bool,
-    /// Shared-bottleneck detection, if it has some.
+    /// Shared-bottleneck detection, if it is used.
     detector: Option<Box<Detector>>,
-    /// What bounds the windows of its paths, if these are connections to mirrors.
+    /// State that bounds the windows of the paths, if they are connections to mirrors.
     mirrors: Option<Box<MirrorReceiver>>,
 }
 
-/// Flows and cross traffic; see the [module](self).
+/// All packet flows and cross traffic; see the [module](self).
 #[derive(Default)]
 pub struct PacketFlows {
     subflows: Vec<SubflowEntry>,
     flows: Vec<PacketFlow>,
-    /// What every path publishes; the paths of a group stand side by side.
+    /// Published statistics of every path; the paths of a group are adjacent.
     members: Vec<SubflowStats>,
     timers: EventQueue<TimerKind>,
     cross_traffic: Vec<CrossTrafficSource>,
     digest: Digest,
-    /// Timers of paths that came due in this millisecond.
+    /// The current millisecond; `timers_fired` counts the timers of paths in it.
     millisecond: u64,
     timers_fired: u64,
     storm: bool,
@@ -110,13 +109,14 @@ impl PacketFlows {
         self.cross_traffic.push(CrossTrafficSource::new(config));
     }
 
-    /// When something happens next that is no packet's arrival.
+    /// Returns the time of the next event that is not a packet's arrival.
     #[must_use]
     pub fn next_timer(&self) -> Time {
         self.timers.next_at()
     }
 
-    /// Works off what is due at `now`, unless it [storms](Self::storms); `send` takes what leaves.
+    /// Handles the timers that are due at `now`, unless the flows [storm](Self::storms); passes each packet
+    /// to `send`.
     pub fn timers(&mut self, now: Time, send: &mut impl FnMut(RouteId, Segment)) {
         while !self.storm
             && let Some((_, timer)) = self.timers.pop_due(now)
@@ -143,7 +143,7 @@ impl PacketFlows {
         self.timers.push(next, TimerKind::CrossTraffic(no));
     }
 
-    /// Counts timers of paths.
+    /// Counts a timer of a path.
     fn count_timer(&mut self, now: Time) {
         let millisecond = now.as_nanos() / 1_000_000;
         if millisecond != self.millisecond {
@@ -153,19 +153,19 @@ impl PacketFlows {
         self.storm |= self.timers_fired > STORM_MAX * self.subflows.len() as u64;
     }
 
-    /// Whether timers came due so often that something must be running in circles.
+    /// Whether timers came due so often that there must be an endless loop.
     #[must_use]
     pub const fn storms(&self) -> bool {
         self.storm
     }
 
-    /// Entries in the queue of timers.
+    /// Returns the number of entries in the queue of timers.
     #[must_use]
     pub const fn timers_len(&self) -> usize {
         self.timers.len()
     }
 
-    /// A segment has come to the end of its route.
+    /// Handles a segment that has reached the end of its route.
     pub fn arrived(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
         let kind = segment.kind();
         self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.subflow()) << 44 ^ kind as u64);
@@ -179,7 +179,7 @@ impl PacketFlows {
         }
     }
 
-    /// The receiver of a path acknowledges a packet, at once or later.
+    /// Acknowledges a packet at the receiver of its path, at once or later.
     fn acknowledge(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
         let sub = &mut self.subflows[segment.subflow() as usize];
         let Some(delay) = &mut sub.ack_delay else {
@@ -212,7 +212,7 @@ impl PacketFlows {
         }
     }
 
-    /// A digest of everything that has arrived, and when.
+    /// Returns a digest of all arrivals and their times.
     #[must_use]
     pub const fn digest(&self) -> u64 {
         self.digest.0
@@ -222,54 +222,55 @@ impl PacketFlows {
         self.digest.0 = (self.digest.0.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    /// Which paths a flow has.
+    /// Returns the range of a flow's paths among all paths.
     fn subflows_of(&self, flow: FlowId) -> std::ops::Range<usize> {
         let flow = &self.flows[flow];
         flow.first as usize..(flow.first + flow.subflows) as usize
     }
 
-    // What can be read.
+    // Readers.
 
-    /// How many flows there are.
+    /// Returns the number of flows.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.flows.len()
     }
 
-    /// Packets delivered so far on each path of a flow.
+    /// Returns the packets delivered so far on each path of a flow.
     pub fn delivered_packets(&self, flow: FlowId) -> impl Iterator<Item = u64> {
         self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.delivered)
     }
 
-    /// Bytes delivered so far on each path of a flow: whole packets, headers included.
+    /// Returns the bytes delivered so far on each path of a flow: whole packets, headers included.
     pub fn delivered_bytes(&self, flow: FlowId) -> impl Iterator<Item = u64> {
         let bytes = u64::from(self.flows[flow].bytes);
         self.delivered_packets(flow).map(move |packets| packets * bytes)
     }
 
-    /// Window of each path of a flow, packets.
+    /// Returns the window of each path of a flow, packets.
     pub fn cwnd(&self, flow: FlowId) -> impl Iterator<Item = u32> {
         self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.subflow.cwnd())
     }
 
-    /// Smoothed RTT of each path of a flow; zero before the first sample.
+    /// Returns the smoothed RTT of each path of a flow; zero before the first sample.
     pub fn srtt(&self, flow: FlowId) -> impl Iterator<Item = Span> {
         self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.subflow.rtt().srtt())
     }
 
-    /// Timeouts of all paths of a flow.
+    /// Returns the number of timeouts of all paths of a flow.
     #[must_use]
     pub fn timeouts(&self, flow: FlowId) -> u64 {
         self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.timeouts)).sum()
     }
 
-    /// Congestion events of all paths of a flow that were found without a timeout: once a window each.
+    /// Returns the number of congestion events of all paths of a flow that were found without a timeout: at
+    /// most one a window.
     #[must_use]
     pub fn reductions(&self, flow: FlowId) -> u64 {
         self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.reductions)).sum()
     }
 
-    /// The number of the group in which each path of a flow is, from 0.
+    /// Returns the number of each path's group in a flow, from 0.
     #[must_use]
     pub fn groups(&self, flow: FlowId) -> Vec<u32> {
         if let Some(mirrors) = &self.flows[flow].mirrors {
@@ -282,7 +283,7 @@ impl PacketFlows {
         subflows.iter().map(|sub| starts.partition_point(|start| *start < sub.group.0) as u32).collect()
     }
 
-    /// The groups of a flow, as what their members publish.
+    /// Returns the groups of a flow, each as the statistics that its members publish.
     pub fn published(&self, flow: FlowId) -> impl Iterator<Item = &[SubflowStats]> {
         let subflows = &self.subflows[self.subflows_of(flow)];
         subflows
@@ -291,13 +292,14 @@ impl PacketFlows {
             .map(|sub| &self.members[sub.group.0 as usize..sub.group.1 as usize])
     }
 
-    /// When a flow started and when its last packet was acknowledged, as far as that has happened.
+    /// Returns the time at which a flow started and the time at which its last packet was acknowledged;
+    /// `None` before that.
     #[must_use]
     pub fn times(&self, flow: FlowId) -> (Option<Time>, Option<Time>) {
         (self.flows[flow].started, self.flows[flow].done)
     }
 
-    /// What must always hold and does not.
+    /// Returns the invariants that are violated.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -309,8 +311,8 @@ impl PacketFlows {
             if !(1..=1 << 23).contains(&cwnd) {
                 wrong.push(format!("path {i} has a window of {cwnd}"));
             }
-            // A window may have been cut below what is in flight, but never by more than it was, and a probe
-            // may be out.
+            // A window may have been cut below the packets in flight, but never by more than its former
+            // size, and a probe may be out.
             if in_flight > 1 << 24 {
                 wrong.push(format!("path {i} has {in_flight} packets in flight"));
             }
@@ -327,7 +329,7 @@ impl PacketFlows {
         wrong
     }
 
-    /// A fresh path, alone in its group.
+    /// Adds a new path, alone in its group.
     fn push_subflow(
         &mut self,
         flow: u32,

@@ -1,8 +1,8 @@
-//! What of a flow's packets is payload.
+//! Defines which part of a flow's packets is payload.
 //!
-//! **Goodput** (Mbit/s) is payload, in every world: what a program at the far end gets. **Shares** and
-//! percentages of a link's rate count whole packets, headers included, because that is what a flow takes of a
-//! link; where a world counts payload alone, they follow from it by this layout.
+//! **Goodput** (Mbit/s) is payload in every world: the bytes that a program at the far end gets. **Shares**
+//! and percentages of a link's rate count whole packets, headers included, because a flow occupies the link
+//! with them. Where a world counts only payload, this layout converts it to whole packets.
 
 use anabranch_mmtp::ChunksPerBlock;
 use anabranch_mmtp::wire::DATA_HEADER;
@@ -12,22 +12,22 @@ use crate::simulation::OVERHEAD_BYTES;
 /// Headers of a TCP segment: IPv4 (RFC 791) and TCP (RFC 9293), 20 bytes each, and timestamps (RFC 7323), 12
 /// bytes with their padding.
 const TCP_HEADER_BYTES: u64 = 20 + 20 + 12;
-/// What MPTCP adds: a data sequence signal with mapping and 32-bit acknowledgement, 20 bytes (RFC 8684,
-/// section 3.3), as Linux sends it.
+/// Bytes that MPTCP adds: a data sequence signal with mapping and 32-bit acknowledgement (RFC 8684, section
+/// 3.3), as Linux sends it.
 const MPTCP_OPTION_BYTES: u64 = 20;
 
-/// A full packet of data of a flow.
+/// The sizes of a full data packet of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketLayout {
-    /// Its size on the wire, bytes.
+    /// Size on the wire, bytes.
     pub(crate) wire_bytes: u64,
-    /// What of it is payload, bytes; at least 1.
+    /// Payload, bytes; at least 1.
     pub(crate) payload_bytes: u64,
 }
 
 impl PacketLayout {
-    /// Of TCP, or of MPTCP if the flow has several paths. Packet flows of the simulator count the same
-    /// headers.
+    /// Returns the layout of TCP, or of MPTCP if the flow has several paths. Packet flows of the simulator
+    /// count these headers too.
     pub(crate) const fn tcp(packet_bytes: u64, paths: usize) -> Self {
         let option = if paths > 1 { MPTCP_OPTION_BYTES } else { 0 };
         let payload_bytes = match packet_bytes.saturating_sub(TCP_HEADER_BYTES + option) {
@@ -37,7 +37,7 @@ impl PacketLayout {
         Self { wire_bytes: packet_bytes, payload_bytes }
     }
 
-    /// Of mmTP over an interface that takes UDP payloads of `payload_max` bytes.
+    /// Returns the layout of mmTP over an interface that takes UDP payloads of `payload_max` bytes.
     pub(crate) fn mmtp(payload_max: usize) -> Self {
         let cut = ChunksPerBlock::fitting(payload_max.saturating_sub(DATA_HEADER));
         let chunk_bytes = cut.unwrap_or(ChunksPerBlock::MAX).chunk_bytes();
@@ -45,7 +45,7 @@ impl PacketLayout {
         Self { wire_bytes, payload_bytes: chunk_bytes as u64 }
     }
 
-    /// Bytes of the whole packets that carry so much payload.
+    /// Returns the bytes of the whole packets that carry `payload` bytes.
     pub(crate) fn on_wire(self, payload: u64) -> u64 {
         let wire = u128::from(payload) * u128::from(self.wire_bytes) / u128::from(self.payload_bytes);
         u64::try_from(wire).unwrap_or(u64::MAX)

@@ -1,12 +1,12 @@
-//! The report: experiments as one page of HTML, to be read on a screen, in print, or years later.
+//! Writes the report: experiments as one page of HTML, for the screen, for print and for later years.
 //!
-//! The page needs nothing from elsewhere and no script; the same input gives the same bytes. What a picture
-//! shows by colour it shows by a label or a shape as well. The palette is that of Okabe and Ito (2008), which
+//! The page needs no other file and no script; equal inputs give equal bytes. Everything that a picture
+//! shows by colour it also shows by a label or a shape. The palette is that of Okabe and Ito (2008), which
 //! people with any kind of colour vision can tell apart.
 //!
-//! It is home-made. A library of plots (`plotters`) would take the place of its axes and frames, a fifth of
-//! its lines, and bring fonts to measure text with; what is left is labels that avoid each other, tooltips
-//! and a style sheet that follows dark screens and print, for which it has no place.
+//! The plots are written here, without a library. A plot library (`plotters`) would replace the axes and
+//! frames, a fifth of these lines, and would need fonts to measure text. It has no labels that avoid each
+//! other, no tooltips, and no style sheet that follows dark screens and print.
 
 mod axis;
 mod cdf;
@@ -25,42 +25,44 @@ use crate::scenario::Scenario;
 use crate::scenario::notes::{Range, lookup_in};
 use text::short;
 
-/// Cases whose runs are drawn; the table and the dots have all.
+/// Most cases whose runs are drawn; the table and the dots show all cases.
 const CASES_MAX: usize = 6;
-/// Points of lines over time on a page, and for a study at least and at most: a few megabytes in all.
+/// Points of lines over time on one page, then the least and the most points of one study: a few megabytes
+/// in all.
 const POINTS_PAGE: usize = 250_000;
 const POINTS_STUDY_MIN: usize = 6_000;
 const POINTS_STUDY_MAX: usize = 50_000;
 
-/// A scenario and what came out of it.
+/// A scenario and its results.
 #[derive(Clone, Copy, Debug)]
 pub struct Study<'a> {
     /// The scenario's file name without `.toml`.
     pub name: &'a str,
     /// The scenario as it was run.
     pub scenario: &'a Scenario,
-    /// Its table.
+    /// Rows of its table.
     pub rows: &'a [Row],
-    /// Its runs: plots over time are of the first seed that has a [`Series`](crate::outcome::Series),
-    /// distributions of all whose conditions were met. May be empty.
+    /// Runs, may be empty. Plots over time show the first seed that has a
+    /// [`Series`](crate::outcome::Series); distributions show all runs that met their conditions.
     pub runs: &'a [Run],
 }
 
-/// The page: for each study its table; each metric with its confidence interval beside the paper's and the
-/// model's value; the first seed over time; the distribution over the seeds if there are at least 8.
+/// Writes the page. Each study has its table, each metric with its confidence interval beside the paper's
+/// and the model's value, the first seed over time, and the distribution over the seeds if there are at
+/// least 8.
 #[must_use]
 pub fn html(studies: &[Study<'_>]) -> String {
     let points = POINTS_PAGE / studies.len().max(1);
     page::page(studies, points.clamp(POINTS_STUDY_MIN, POINTS_STUDY_MAX))
 }
 
-/// What a study's rows and runs are called, each in the scenario's order, then in that of appearance.
+/// Names in a study's rows and runs, in the scenario's order, then in the order of appearance.
 struct Keys<'a> {
     cases: Vec<Option<&'a str>>,
     controllers: Vec<&'a str>,
     metrics: Vec<&'a str>,
     worlds: Vec<World>,
-    /// The rows by case, metric, controller.
+    /// Rows, sorted by case, metric, controller.
     rows: Vec<&'a Row>,
 }
 
@@ -103,27 +105,27 @@ impl<'a> Keys<'a> {
         keys
     }
 
-    /// A controller's style, the same in all plots of the study.
+    /// Returns the number of a controller's style, equal in all plots of the study.
     fn slot(&self, controller: &str) -> usize {
         self.controllers.iter().position(|name| *name == controller).unwrap_or(0)
     }
 
-    /// A controller, and where it ran if not everything ran there.
+    /// Returns the label of a controller, with its world if the study has several.
     fn label(&self, controller: &str, world: World) -> String {
         if self.worlds.len() > 1 { format!("{controller}, {world}") } else { controller.into() }
     }
 
-    /// Controllers and where they ran: what gets a figure of its own.
+    /// Returns each pair of controller and world; each has a figure of its own.
     fn series(&self) -> impl Iterator<Item = (&'a str, World)> {
         self.controllers.iter().flat_map(|controller| self.worlds.iter().map(|world| (*controller, *world)))
     }
 
-    /// The caption of a figure: the controller; where there is but one, the case.
+    /// Returns the caption of a figure: the controller, or the case if there is only one controller.
     fn caption(&self, controller: &str, world: World, case: Option<&str>) -> String {
         self.label(case.filter(|_| self.controllers.len() == 1).unwrap_or(controller), world)
     }
 
-    /// That not all cases are drawn, if so.
+    /// Returns a note if not all cases are drawn.
     fn left_out(&self) -> String {
         match self.cases.len() {
             n if n > CASES_MAX => format!(" The first {CASES_MAX} of {n} cases are drawn."),
@@ -132,15 +134,15 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The heading of a group of plots, with what one should know to read them.
+/// Formats the heading of a group of plots, with an explanation.
 fn heading(title: &str, about: &str) -> String {
     format!("<h3>{title}</h3>\n<p class=\"about\">{}</p>\n", text::escape(about))
 }
 
-/// Where the scenario expects the mean of a row to be.
+/// Returns the range in which the scenario expects the mean of a row.
 fn expected(scenario: &Scenario, row: &Row) -> Option<Range> {
     let case = row.case.as_deref().unwrap_or_default();
-    // In a sweep the case is followed by what was set.
+    // In a sweep the case is followed by the values that were set.
     let is_of = |name: &String| {
         case.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with("; "))
     };
@@ -149,7 +151,7 @@ fn expected(scenario: &Scenario, row: &Row) -> Option<Range> {
     lookup_in(row.world, &measure.expect, row.case.as_deref(), &row.controller)?.parse().ok()
 }
 
-/// A range in words. At least one of its ends is finite.
+/// Describes a range in words. At least one of its ends is finite.
 fn words(range: Range) -> String {
     let number = |value: f64| short(value, 6);
     if range.high.is_infinite() {

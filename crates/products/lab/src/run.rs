@@ -1,12 +1,12 @@
-//! One run: a scenario's case, a controller and a seed become a world, and an [`Outcome`].
+//! Runs one scenario: a case, a controller and a seed become a world, and an [`Outcome`].
 //!
 //! ```text
 //!  Scenario ── build ──▶ Simulation ── step by step ──▶ Observations ── measure ──▶ Outcome
 //! ```
 //!
-//! The world is stopped at every step of the log and at every time that a measure counts from or until; what
-//! has been delivered, dropped and queued by then is noted. Measures and conditions only read those notes,
-//! and so do not know in which world the run was.
+//! The world stops at every step of the record and at every time at which a measure begins or ends;
+//! delivered, dropped and queued packets are then recorded. Measures and conditions read only these records,
+//! and so do not depend on the kind of world.
 
 mod build;
 mod conditions;
@@ -22,10 +22,10 @@ use crate::outcome::{Outcome, Series};
 use crate::scenario::Scenario;
 use build::SimulatedScenario;
 
-/// Runs `scenario` once in the simulator, as it stands: its cases are not looked at.
+/// Runs `scenario` once in the simulator, without its cases.
 ///
 /// # Panics
-/// If the scenario would not pass [`Scenario::check`].
+/// If [`Scenario::check`] would refuse the scenario.
 #[must_use]
 pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
     let mut world = SimulatedScenario::new(scenario, controller, seed);
@@ -41,7 +41,7 @@ pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
     Outcome { digest: world.simulation.digest(), link_packets: world.link_packets(scenario), ..outcome }
 }
 
-/// What comes out of what was noted.
+/// Computes the outcome from the records of a run.
 pub(crate) fn outcome(scenario: &Scenario, controller: &str, observations: Observations) -> Outcome {
     let values = scenario.measure.iter().map(|measure| metric::value(scenario, &observations, measure));
     let values: Vec<metric::Measured> = values.collect();

@@ -1,8 +1,8 @@
-//! The scenario: one struct that is the TOML file, the `--set` flags and whatever else will describe an
+//! Defines the scenario: one struct for the TOML file, the `--set` flags and any later description of an
 //! experiment. Unknown keys are errors; quantities carry their unit (see [`units`]).
 //!
-//! A scenario is a net of links, flows over them, what goes wrong when, what is measured and what must have
-//! happened for the measurement to count. It is run once for each of its `controllers`, `case`s and seeds.
+//! A scenario describes links, flows over them, faults, measurements, and the conditions under which a run
+//! counts. It is run once for each of its `controllers`, `case`s and seeds.
 //!
 //! ```toml
 //! title = "One bottleneck, shared by a flow of two paths and a flow of one"
@@ -57,55 +57,56 @@ pub use link::{Codel, DropOf, Gilbert, Link, Pie, Random, Reorder, TargetedDrop,
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
 
-/// A scenario to begin with: it runs as it stands, and its comments say what else there is.
+/// A scenario to begin with: it runs unchanged, and its comments list the other keys.
 pub const TEMPLATE: &str = include_str!("scenario/template.toml");
 
 /// An experiment; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is, in a line.
+    /// One line that describes the experiment.
     pub title: String,
-    /// Whose experiment it repeats: paper and figure.
+    /// The paper and figure whose experiment this scenario repeats.
     #[serde(default)]
     pub source: String,
-    /// What one should know to read the table: parameters the source leaves open, causes of differences.
+    /// Notes that a reader of the table needs: parameters that the source leaves open, causes of
+    /// differences.
     #[serde(default)]
     pub about: String,
-    /// Size of a data packet on the wire; what `pkt` and `pkt/s` mean.
+    /// Size of a data packet on the wire, which the units `pkt` and `pkt/s` refer to.
     #[serde(default = "default_packet")]
     pub packet: SizeSpec,
-    /// How long a run lasts.
+    /// Virtual (or real) time that a run lasts.
     pub duration: Duration,
-    /// From when on rates, shares and losses are counted.
+    /// Time from which rates, shares and losses are counted.
     #[serde(default)]
     pub count_from: Duration,
-    /// Seeds 1 to this are run unless told otherwise.
+    /// Number of seeds: seeds 1 to this number are run unless the caller chooses others.
     #[serde(default = "one")]
     pub seeds: u64,
-    /// Congestion controllers to compare: names of [`anabranch_algo::control::ALGORITHMS`], with `+START` if
-    /// wanted, and of those that the program brings.
+    /// Congestion controllers to compare: names of [`anabranch_algo::control::ALGORITHMS`], with an optional
+    /// `+START`, or names that the program registered itself.
     #[serde(default = "default_controllers")]
     pub controllers: ComparedControllers,
-    /// Links, one direction each.
+    /// Links by name; each carries one direction.
     #[serde(default)]
     pub link: BTreeMap<String, Link>,
-    /// Flows.
+    /// Flows by name.
     #[serde(default)]
     pub flow: BTreeMap<String, Flow>,
-    /// Traffic that takes no notice of congestion.
+    /// Traffic by name that does not react to congestion.
     #[serde(default)]
     pub cbr: BTreeMap<String, Cbr>,
-    /// What goes wrong, or changes.
+    /// Failures and changes at given times.
     #[serde(default)]
     pub fault: Vec<Fault>,
-    /// Variants of the scenario; each is run. None: the scenario as it stands.
+    /// Variants of the scenario, each of which is run. If this is empty, the scenario is run unchanged.
     #[serde(default)]
     pub case: Vec<Case>,
-    /// What is measured: the rows of the table.
+    /// Measurements: the rows of the table.
     #[serde(default)]
     pub measure: Vec<Measure>,
-    /// What must have happened for a run to count.
+    /// Conditions that a run must meet to count.
     #[serde(default)]
     pub assert: Vec<Assert>,
 }
@@ -123,71 +124,73 @@ fn default_controllers() -> ComparedControllers {
     vec!["nmcc".to_owned()].into()
 }
 
-/// How a flow transports.
+/// The transport that a flow uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// Packets without content: this house's loss detection, timers and controllers, at full speed.
+    /// Packets without content, with Anabranch's own loss detection, timers and controllers, at full speed.
     #[default]
     Packet,
-    /// mmTP as on the wire: real requests, real bytes, verified.
+    /// mmTP as on the wire, with real requests and real, verified bytes.
     Mmtp,
     /// Connections to HTTP mirrors: each path is a packet flow of its own, and the receiver bounds the
     /// windows of those that share a queue.
     Mirrors,
 }
 
-/// Which paths of a flow are coupled.
+/// Selects the paths of a flow that are coupled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Groups {
-    /// All.
+    /// All paths are coupled.
     #[default]
     All,
-    /// None: each path is a flow of its own.
+    /// No paths are coupled: each path is a flow of its own.
     None,
-    /// Those that share a link with a rate, as a topology manager would know it.
+    /// Paths that share a link with a rate are coupled, as a topology manager would know.
     Topology,
-    /// As each path's `group` says.
+    /// Paths with equal `group` numbers are coupled.
     Given,
-    /// As shared-bottleneck detection finds out (RFC 8382).
+    /// Paths are coupled as shared-bottleneck detection finds out (RFC 8382).
     Auto,
 }
 
-/// Data from somewhere to somewhere, over one path or many.
+/// A transfer of data between two hosts over one path or several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
-    /// How.
+    /// The transport.
     #[serde(default)]
     pub transport: Transport,
-    /// Its controller. Default: the one under comparison if there are several paths, else `reno`.
+    /// Congestion controller. Default: the one under comparison if the flow has several paths, else `reno`.
     pub controller: Option<String>,
-    /// That many of it, independent of each other.
+    /// Number of independent copies of the flow.
     #[serde(default = "one_flow")]
     pub count: u32,
-    /// Its paths.
+    /// The paths.
     pub paths: Vec<Path>,
-    /// Which of them are coupled.
+    /// Selects the paths that are coupled.
     #[serde(default)]
     pub groups: Groups,
-    /// When it starts,
+    /// Time at which the flow starts; `start_within` adds a random time.
     #[serde(default)]
     pub start: Duration,
-    /// plus a random time up to this.
+    /// Longest random time added to `start`.
     #[serde(default)]
     pub start_within: Duration,
-    /// When it stops; default: never.
+    /// Time at which the flow stops; default: never.
     pub stop: Option<Duration>,
-    /// How much payload it transfers, in packets full ones; default: without end.
+    /// Payload to transfer; packets as the unit mean full packets. Default: the transfer has no end.
     pub size: Option<SizeSpec>,
-    /// Not one transfer, but many that arrive one after the other from `start` on, until `stop`; `size` is
-    /// their mean size. What is measured of the flow is of all of them together.
+    /// If given, the flow consists of many transfers that arrive one after the other from `start` until
+    /// `stop`, and `size` is their mean size. Measures of the flow then count all transfers together.
     pub arrivals: Option<Arrivals>,
-    /// Of packets and mirrors: an acknowledgement is for two packets, or comes when one has waited for this
-    /// long. Default: each packet is acknowledged at once. The kernel's receivers decide for themselves.
+    /// For packets and mirrors: an acknowledgement covers two packets, or is sent when one packet has waited
+    /// for this time. Default: each packet is acknowledged at once. In the kernel, receivers decide
+    /// themselves.
     pub delayed_acks: Option<Duration>,
-    /// Of mmTP: what arrives within this time is handed over together, as interrupt moderation and GRO do.
+    /// For mmTP: datagrams that arrive within this time are handed over together, as by interrupt moderation
+    /// and GRO.
     #[serde(default)]
     pub coalesce: Duration,
 }
@@ -198,30 +201,30 @@ pub struct Flow {
 pub struct Path {
     /// Links that data crosses, in order.
     pub via: Vec<String>,
-    /// Links that acknowledgements or requests cross. Default: none, only delay.
+    /// Links that acknowledgements or requests cross. Default: no links, only delay.
     #[serde(default)]
     pub back: Vec<String>,
-    /// Round-trip time without queues: what the links' own delays leave of it is added on the way back.
+    /// Round-trip time without queues. The way back gets the part of it that the links' own delays leave.
     #[serde(default)]
     pub rtt: Duration,
-    /// Rate of the sender's own access link before `via`; default: none.
+    /// Rate of the sender's own access link before `via`. Default: there is no access link.
     pub access: Option<RateSpec>,
-    /// Of mmTP: the name of the source at the far end. Default: one of its own for each path.
+    /// For mmTP: name of the source at the far end. Default: each path has a source of its own.
     pub source: Option<String>,
-    /// For `groups = "given"`.
+    /// Group number of the path, for `groups = "given"`.
     #[serde(default)]
     pub group: u32,
-    /// For `groups = "auto"`: the name of the uplink by which it leaves its host. Default: that is not known.
+    /// Name of the uplink by which the path leaves its host, for `groups = "auto"`. Default: it is unknown.
     pub uplink: Option<String>,
 }
 
 impl Flow {
-    /// Whether what it transfers has an end.
+    /// Whether the flow's transfers end.
     pub(crate) fn is_finite(&self) -> bool {
         self.size.is_some() || self.arrivals.as_ref().is_some_and(|arrivals| arrivals.sizes == Sizes::List)
     }
 
-    /// A number for the uplink of each path, where there is one.
+    /// Returns the number of each path's uplink; `None` where the path names no uplink.
     pub(crate) fn uplinks(&self) -> Vec<Option<u32>> {
         let names: BTreeSet<_> = self.paths.iter().filter_map(|path| path.uplink.as_ref()).collect();
         let number =
@@ -230,23 +233,23 @@ impl Flow {
     }
 }
 
-/// Constant-bit-rate traffic, perhaps in bursts.
+/// Constant-bit-rate traffic, optionally in bursts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cbr {
-    /// Links it crosses.
+    /// Links that the traffic crosses.
     pub via: Vec<String>,
-    /// Its rate while it is on.
+    /// Rate while a burst lasts.
     pub rate: RateSpec,
-    /// Mean length of a burst, uniform from 0 to twice this. Default: always on.
+    /// Mean length of a burst, uniform from 0 to twice this. Default: the traffic is always on.
     pub on: Option<Duration>,
-    /// Mean pause, uniform from 0 to twice this.
+    /// Mean pause between bursts, uniform from 0 to twice this.
     #[serde(default)]
     pub off: Duration,
-    /// When it starts.
+    /// Time at which the traffic starts.
     #[serde(default)]
     pub start: Duration,
-    /// When it stops; default: never.
+    /// Time at which the traffic stops; default: never.
     pub stop: Option<Duration>,
 }
 
@@ -254,116 +257,117 @@ pub struct Cbr {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// When.
+    /// Time of the change.
     pub at: Duration,
-    /// When it ends, if it does (`down` and `source`).
+    /// Time at which the fault ends, for `down` and `source`. Default: never.
     pub until: Option<Duration>,
-    /// A link that changes,
+    /// Name of the link that changes.
     pub link: Option<String>,
-    /// going down,
+    /// Whether the link goes down.
     #[serde(default)]
     pub down: bool,
-    /// to this rate,
+    /// New rate of the link.
     pub rate: Option<RateSpec>,
-    /// this delay,
+    /// New delay of the link.
     pub delay: Option<Duration>,
-    /// this probability of loss.
+    /// New probability of loss on the link.
     #[serde(default, deserialize_with = "units::optional_probability")]
     pub loss: Option<f64>,
-    /// An mmTP source that dies (and is back at `until`).
+    /// Name of an mmTP source that dies (and is back at `until`).
     pub source: Option<String>,
 }
 
-/// A variant.
+/// A variant of the scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it is called in the table.
+    /// Name of the case in the table.
     pub name: String,
-    /// Keys of the scenario and their values here: `{ "link.c.rate" = "250 pkt/s" }`.
+    /// Keys of the scenario and their values in this case: `{ "link.c.rate" = "250 pkt/s" }`.
     #[serde(default)]
     pub set: toml::Table,
-    /// Keys of the scenario that are not there here: `["link.c.codel"]`. They go before `set`.
+    /// Keys of the scenario that this case removes, before it applies `set`: `["link.c.codel"]`.
     #[serde(default)]
     pub remove: Vec<String>,
-    /// Only with these controllers; default: with all.
+    /// Controllers that this case is run with; default: all.
     #[serde(default)]
     pub controllers: Vec<String>,
 }
 
-/// A number for the table.
+/// A measurement: a number for the table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// What the row is called.
+    /// Name of the row.
     pub metric: String,
-    /// How it is computed.
+    /// The way in which the number is computed.
     pub kind: MeasureKind,
-    /// Only in these cases; default: in all.
+    /// Cases in which it is measured; default: all.
     #[serde(default)]
     pub cases: Vec<String>,
-    /// Of which flows; default: all.
+    /// Flows that are measured; default: all.
     #[serde(default)]
     pub flows: Vec<String>,
-    /// Of which of their paths; default: all.
+    /// Numbers of the flows' paths that are measured; default: all.
     #[serde(default)]
     pub paths: Vec<usize>,
-    /// Of which links.
+    /// Links that are measured.
     #[serde(default)]
     pub links: Vec<String>,
-    /// In proportion to which flows (`share`; default: all) or links (`of_rate`, `loss_ratio`).
+    /// Flows (`share`; default: all) or links (`of_rate`, `loss_ratio`) that the value is relative to.
     #[serde(default)]
     pub of: Vec<String>,
-    /// Counted from here rather than from the scenario's `count_from`,
+    /// Time at which counting begins, instead of the scenario's `count_from`.
     pub from: Option<Duration>,
-    /// and until here rather than to the end.
+    /// Time at which counting ends, instead of the end of the run.
     pub until: Option<Duration>,
-    /// Of `converged`: over how long shares are averaged; default: 5 s.
+    /// For `converged`: time over which shares are averaged; default: 5 s.
     pub mean: Option<Duration>,
-    /// Given as the difference to this case, in percent of that.
+    /// Name of a case: the value is given as the difference to that case, in percent of its value.
     pub versus: Option<String>,
-    /// What the row is of the runs' values.
+    /// Statistic of the runs' values that the row shows.
     #[serde(default)]
     pub statistic: Statistic,
-    /// Of these seeds alone, `"1..10"`; default: of all.
+    /// Range of seeds that are measured, `"1..10"`; default: all.
     pub seeds: Option<String>,
-    /// What the source reports. Keys here and below: `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`; of the
-    /// world `kernel` alone with `kernel:` before it.
+    /// Values that the source reports. The keys of this map and of the next ones are `CASE/CONTROLLER`,
+    /// `CASE`, `CONTROLLER` or `*`; the prefix `kernel:` limits a key to the world `kernel`.
     #[serde(default)]
     pub paper: BTreeMap<String, f64>,
-    /// What a fluid model gives.
+    /// Values that a fluid model gives.
     #[serde(default)]
     pub model: BTreeMap<String, f64>,
-    /// Within which the mean over the seeds must be: `"47..53"`, `"97.."`, `"..3"`. In the kernel only what
-    /// keys with `kernel:` say is expected.
+    /// Range in which the mean over the seeds must lie: `"47..53"`, `"97.."`, `"..3"`. In the kernel only
+    /// keys with `kernel:` apply.
     #[serde(default)]
     pub expect: BTreeMap<String, String>,
-    /// Why ours differs from the source's.
+    /// Reasons why our value differs from the source's.
     #[serde(default)]
     pub why: BTreeMap<String, String>,
 }
 
-/// What a row is of the values of its runs.
+/// The statistic of its runs' values that a row shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
-    /// Their mean.
+    /// The mean of the values.
     #[default]
     Mean,
-    /// Their sample variance, in the square of the unit.
+    /// The sample variance of the values, in the square of the unit.
     Variance,
-    /// One value of all runs together: of `converged`, of the mean share over the runs at each step.
+    /// One value from all runs together. For `converged`: the runs' mean share at each step is computed
+    /// first.
     Pooled,
 }
 
-/// How a number is computed.
+/// The way in which a number is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasureKind {
     /// Packets of `flows` that arrived, headers included, in percent of those of the flows `of`.
     #[default]
     Share,
-    /// The same in percent of the rate of the links `of`.
+    /// Packets of `flows` that arrived, headers included, in percent of the rate of the links `of`.
     OfRate,
     /// Payload of `flows` that arrived, Mbit/s.
     Goodput,
@@ -371,81 +375,84 @@ pub enum MeasureKind {
     GoodputEach,
     /// Packets of `flows` that arrived, in packets of the scenario's size per second.
     Packets,
-    /// What `links` carried, in percent of their rate, or of what their traces offered.
+    /// Traffic that `links` carried, in percent of their rate, or of the capacity that their traces offered.
     Utilisation,
-    /// The same of the one of `links` that carried the least.
+    /// Utilisation of the link among `links` that carried the least, in percent.
     LeastUsed,
-    /// Sample standard deviation of the rates of `flows` (packets, as of `share`), in percent of the largest.
+    /// Sample standard deviation of the rates of `flows` (whole packets, as for `share`), in percent of the
+    /// largest.
     SpreadFastest,
-    /// The same in percent of their mean.
+    /// Sample standard deviation of the rates of `flows` (whole packets), in percent of their mean.
     SpreadMean,
-    /// Jain's index of the same rates: 1 if all are equal.
+    /// Jain's index of the rates of `flows` (whole packets): 1 if all are equal.
     Jain,
-    /// Packets dropped on `links`, in percent of those that came.
+    /// Packets dropped on `links`, in percent of the packets offered to them.
     Loss,
-    /// That of `links` over the mean of those of the links `of`.
+    /// Loss on `links`, divided by the mean loss on the links `of`.
     LossRatio,
-    /// Mean queue of `links`, ms: in time of their rate; of links with a trace the mean time that packets
-    /// stay.
+    /// Mean queue of `links`, ms: the time that the queue takes at the link's rate. For links with a trace:
+    /// the mean time that packets stay.
     Queue,
-    /// 99th percentile of the queue of the link of `links` where that is longest, ms: as seen at the end of
-    /// each step of the run (a thousandth of it, at least 50 ms); of a link with a trace, of the time that
-    /// packets stay.
+    /// 99th percentile of the queue on the link among `links` where it is longest, ms. The queue is noted at
+    /// the end of each step of the run (a thousandth of the run, at least 50 ms). For a link with a trace:
+    /// 99th percentile of the time that packets stay.
     QueueP99,
-    /// Time from the start of `flows` to their last byte, s; mean over the flows, or over the transfers of
-    /// those with `arrivals`.
+    /// Time from the start of `flows` to their last byte, s: mean over the flows, or over the transfers of
+    /// flows with `arrivals`.
     Completion,
-    /// Median of these times, s; of a flow with `arrivals` those of the transfers that began between `from`
+    /// Median completion time, s. For a flow with `arrivals`, it counts transfers that began between `from`
     /// and `until`.
     CompletionP50,
-    /// 95th percentile of them, s.
+    /// 95th percentile of the completion times, s.
     CompletionP95,
-    /// 99th percentile of them, s.
+    /// 99th percentile of the completion times, s.
     CompletionP99,
-    /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of what
-    /// it is over the last third before `until`.
+    /// Seconds after `from` until the share of `flows`, averaged over `mean`, stays within 3 points of its
+    /// value over the last third before `until`.
     Converged,
-    /// Seconds after `from` until the groups of `flows` are, and stay, those of the topology.
+    /// Seconds after `from` until the groups of `flows` equal those of the topology and remain so.
     Grouped,
-    /// Time for which paths that share a link were in different groups, in percent.
+    /// Percentage of time in which paths that share a link were in different groups.
     WrongSplit,
-    /// Time for which paths that share none were in one group, in percent.
+    /// Percentage of time in which paths that share no link were in one group.
     WrongMerge,
-    /// Timeouts of `flows` in the whole run, of all their paths.
+    /// Timeouts of all paths of `flows` in the whole run.
     Timeouts,
-    /// That in percent of their congestion events, of which losses found in time are one a round trip.
+    /// Timeouts in percent of the congestion events of `flows`. Losses found without a timeout count as one
+    /// event a round trip.
     TimeoutShare,
-    /// Mean congestion window of a path of `flows`, packets: of `paths`, if they are named.
+    /// Mean congestion window of a path of `flows` (only of `paths`, if given), packets.
     Window,
-    /// Mean of m, NMCC's factor, over `flows` (coupled paths only).
+    /// Mean of NMCC's factor m over `flows` (coupled paths only).
     FactorM,
 }
 
-/// A condition of a run.
+/// A condition that a run must meet to count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assert {
-    /// What.
+    /// The quantity that is checked.
     pub what: Condition,
-    /// Only of runs of these cases; default: of all.
+    /// Cases whose runs are checked; default: all.
     #[serde(default)]
     pub cases: Vec<String>,
-    /// Only of runs with these controllers; default: of all.
+    /// Controllers whose runs are checked; default: all.
     #[serde(default)]
     pub controllers: Vec<String>,
-    /// On which link,
+    /// Link that is checked.
     pub link: Option<String>,
-    /// or of which flow,
+    /// Flow that is checked.
     pub flow: Option<String>,
-    /// and of which of its paths alone (`rtt`, `goodput`); default: of each (`rtt`) or of all together.
+    /// Number of the flow's only path that is checked (`rtt`, `goodput`). Default: each path (`rtt`) or all
+    /// together.
     pub path: Option<usize>,
-    /// It must be at least this,
+    /// Least value that meets the condition.
     pub at_least: Option<f64>,
-    /// and at most this.
+    /// Greatest value that meets the condition.
     pub at_most: Option<f64>,
 }
 
-/// What a condition is about.
+/// The quantity that a condition checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -455,13 +462,13 @@ pub enum Condition {
     Losses,
     /// Packets that `link` marked.
     Marks,
-    /// What `link` carried since `count_from`, in percent of its rate.
+    /// Traffic that `link` carried since `count_from`, in percent of its rate.
     Utilisation,
-    /// The longest queue of `link`, packets of the scenario's size.
+    /// The longest queue of `link`, in packets of the scenario's size.
     QueueMax,
     /// Smoothed RTT of each path of `flow` at the end, ms.
     Rtt,
-    /// Timeouts of `flow`.
+    /// Timeouts of all paths of `flow`.
     Timeouts,
     /// Goodput (payload) of `flow` since `count_from`, Mbit/s.
     Goodput,

@@ -1,14 +1,16 @@
-//! Lines over time as comma-separated values: one value a line, so that any tool can filter, group and draw.
+//! Writes lines over time as comma-separated values: one value a line, so that any tool can filter, group
+//! and draw.
 //!
-//! There is no Parquet: its crate brings Arrow and dozens more, and what reads Parquet reads this too.
+//! There is no Parquet output: its crate needs Arrow and dozens more, and tools that read Parquet read this
+//! too.
 //!
-//! | column | what it is |
+//! | column | meaning |
 //! | --- | --- |
 //! | `scenario`, `world`, `case`, `controller`, `seed` | the run |
 //! | each key that is set | its value |
 //! | `kind`, `name` | `goodput` (Mbit/s) of a flow, `cwnd` (packets) of a path, `queue` (packets) of a link |
 //! | `time_s` | the end of the step |
-//! | `value` | in this step (goodput), at its end (the others); empty where it is no number |
+//! | `value` | mean of the step (goodput), or value at its end (the others); empty if not finite |
 
 use std::fmt::Write as _;
 
@@ -16,14 +18,14 @@ use crate::outcome::{Run, SeriesKind};
 use crate::sweep::Plan;
 use crate::table::quoted;
 
-/// The first line of the file of a plan.
+/// Returns the header line of a plan's file.
 #[must_use]
 pub fn head(plan: &Plan) -> String {
     let keys = plan.keys_set().map(|key| format!("{},", quoted(key))).collect::<String>();
     format!("scenario,world,case,controller,seed,{keys}kind,name,time_s,value\n")
 }
 
-/// The lines of a run; none if nothing was noted over time.
+/// Returns the lines of a run; empty if the run recorded nothing over time.
 #[must_use]
 pub fn lines(plan: &Plan, run: &Run) -> String {
     let variant = plan.variants.iter().find(|variant| variant.label() == run.case);
@@ -47,7 +49,7 @@ pub fn lines(plan: &Plan, run: &Run) -> String {
         let name = quoted(&line.name);
         for (step, value) in line.values.iter().enumerate() {
             let time_s = (step + 1) as f64 * series.step_s;
-            // Digits that binary fractions of a step bring are none.
+            // Round away the digits that come from the binary fractions of a step.
             let time_s = (time_s * 1e6).round() / 1e6;
             let value = if value.is_finite() { value.to_string() } else { String::new() };
             let _ = writeln!(out, "{about},{kind},{name},{time_s},{value}");

@@ -1,12 +1,12 @@
-//! How long a share takes to settle: of one run, or of the mean of many.
+//! Computes the time that a share takes to settle: in one run, or in the mean of several.
 
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::Duration;
 
-/// Seconds over which a share is averaged before it is called steady, unless a measure says otherwise,
+/// Default length of the time over which a share is averaged, seconds.
 const CONVERGED_MEAN_S: f64 = 5.0;
-/// and by how many points it may differ from where it ends.
+/// Greatest difference between a settled share and its final value, percentage points.
 const CONVERGED_POINTS: f64 = 3.0;
 
 /// A share over time: bytes delivered by the end of each step.
@@ -14,15 +14,15 @@ const CONVERGED_POINTS: f64 = 3.0;
 pub struct ShareCurve {
     /// Seconds between two values.
     pub step_s: f64,
-    /// Of those whose share it is.
+    /// Bytes of the flows whose share it is.
     pub part: Vec<u64>,
-    /// Of all.
+    /// Bytes of all flows.
     pub whole: Vec<u64>,
 }
 
 impl ShareCurve {
-    /// The sum of several of equal length: with it each step's share is that of all together, and so the mean
-    /// of theirs where all deliver as much. None of none.
+    /// Returns the sum of curves of equal length; `None` for no curves. Its share at each step is that of
+    /// all bytes together, and so the mean of the shares if all runs deliver equally much.
     pub(crate) fn sum<'a>(curves: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut curves = curves.into_iter();
         let mut sum = curves.next()?.clone();
@@ -33,8 +33,8 @@ impl ShareCurve {
         Some(sum)
     }
 
-    /// Seconds until the share, averaged over `mean`, stays within [`CONVERGED_POINTS`] of that of the last
-    /// third; none if it does not.
+    /// Returns the seconds until the share, averaged over `mean`, stays within [`CONVERGED_POINTS`] of the
+    /// share in the last third; `None` if it does not.
     pub(crate) fn settled(&self, mean: Option<Duration>) -> Option<f64> {
         let share = |from: usize, to: usize| {
             let (part, whole) = (self.part[to] - self.part[from], self.whole[to] - self.whole[from]);
@@ -48,7 +48,7 @@ impl ShareCurve {
         if starts.is_empty() {
             return None;
         }
-        // The end of the last window that was off: from there on it holds.
+        // The share has settled after the end of the last window that was off.
         let wrong = starts.clone().rev().find(off);
         let steps = wrong.map_or(0, |from| from + 1 + width);
         wrong.is_none_or(|from| from + 1 < starts.end).then_some(steps as f64 * self.step_s)
@@ -59,7 +59,7 @@ impl ShareCurve {
 mod tests {
     use super::*;
 
-    /// One step a second, 100 bytes each, of which `part`.
+    /// Returns a curve of one step a second, 100 bytes each, of which `part` belong to the share.
     fn curve(part: impl Iterator<Item = u64>) -> ShareCurve {
         let add = |sum: &mut u64, bytes| {
             *sum += bytes;

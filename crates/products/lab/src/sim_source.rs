@@ -1,4 +1,4 @@
-//! A source in a simulation: a publisher, its bytes, and the faults that it may have.
+//! Simulates a source: a publisher, its bytes, and its faults.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use anabranch_sim::Rng;
 
 use crate::content::{Content, MemoryStore, fill};
 
-/// How a source misbehaves.
+/// The way in which a source misbehaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Misbehaviour {
-    /// It does not.
+    /// The source behaves correctly.
     #[default]
     Honest,
-    /// Flips eight bytes of the content every so many bytes.
+    /// Flips eight bytes of the content at regular distances.
     Flip {
         /// Bytes from one fault to the next.
         every: u64,
     },
-    /// Serves other bytes than those it has the hashes of, as after an update in place.
+    /// Serves bytes that do not match the source's hashes, as after an update in place.
     Stale,
     /// Serves random bytes.
     Random,
@@ -32,11 +32,11 @@ pub enum Misbehaviour {
     Triplicate,
     /// Sends wrong hashes.
     WrongHashes,
-    /// Sends packets of random bytes and broken copies of right ones, and sometimes the right one.
+    /// Sends packets of random bytes, broken copies of correct packets, and sometimes the correct packet.
     Garbage,
 }
 
-/// Bytes that [`Misbehaviour::Flip`] flips at a time.
+/// Number of bytes that [`Misbehaviour::Flip`] flips at each fault.
 const FLIPPED: usize = 8;
 
 /// A packet that a source sends.
@@ -50,7 +50,7 @@ pub(crate) struct SimSource {
     misbehaviour: Misbehaviour,
     rng: Rng,
     pub(crate) alive: bool,
-    /// Whether its host says so when it is dead (ICMP port unreachable).
+    /// Whether the source's host reports a dead source (ICMP port unreachable).
     pub(crate) unreachable: bool,
 }
 
@@ -67,7 +67,7 @@ impl SimSource {
         new
     }
 
-    /// As a new process: alive, with a new secret, nothing remembered.
+    /// Restarts the source as a new process: alive, with a new secret and without memory.
     pub(crate) fn restart(&mut self) {
         let mut secret = [0; 32];
         fill(&mut self.rng, &mut secret);
@@ -75,7 +75,7 @@ impl SimSource {
         self.alive = true;
     }
 
-    /// What it sends in answer to `bytes`.
+    /// Answers `bytes` with zero or more packets.
     pub(crate) fn answer(&mut self, now: Time, from: SocketAddr, bytes: &[u8], mut send: impl FnMut(Sent)) {
         if !self.alive || self.misbehaviour == Misbehaviour::Unresponsive {
             return;
@@ -98,7 +98,7 @@ impl SimSource {
         }
     }
 
-    /// The packets of a reply, as the world would put them on the wire.
+    /// Returns the packets of a reply, as a real publisher would send them.
     fn packets(&mut self, body: ReplyBody) -> Vec<Vec<u8>> {
         let Self { publisher, misbehaviour, rng, .. } = self;
         let store = publisher.store();
@@ -122,7 +122,7 @@ impl SimSource {
     }
 }
 
-/// Lies about the bytes that begin at `at`.
+/// Falsifies the bytes that begin at `at`.
 fn spoil(misbehaviour: Misbehaviour, rng: &mut Rng, content: &Content, at: u64, payload: &mut [u8]) {
     match misbehaviour {
         Misbehaviour::Flip { every } => {
@@ -137,7 +137,7 @@ fn spoil(misbehaviour: Misbehaviour, rng: &mut Rng, content: &Content, at: u64, 
                 fault += every;
             }
         }
-        // Deterministic, so that the same wrong bytes come twice.
+        // This is deterministic, so that repeated requests get equal wrong bytes.
         Misbehaviour::Stale => fill(&mut Rng::new(at ^ content.id().length), payload),
         Misbehaviour::Random => fill(rng, payload),
         Misbehaviour::Honest
@@ -148,7 +148,7 @@ fn spoil(misbehaviour: Misbehaviour, rng: &mut Rng, content: &Content, at: u64, 
     }
 }
 
-/// Makes something else of a packet, three times out of four.
+/// Corrupts a packet, three times out of four.
 fn garble(rng: &mut Rng, packet: &mut Vec<u8>) {
     match rng.below(4) {
         0 => {
@@ -156,7 +156,7 @@ fn garble(rng: &mut Rng, packet: &mut Vec<u8>) {
             fill(rng, packet);
         }
         1 => packet.truncate(rng.below(packet.len() as u64 + 1) as usize),
-        // Within the header, where it hurts; a flip in the payload is `Misbehaviour::Flip`.
+        // Flip a bit in the header; a flip in the payload is `Misbehaviour::Flip`.
         2 if !packet.is_empty() => {
             let bit = rng.below(packet.len().min(wire::DATA_HEADER) as u64 * 8);
             packet[(bit / 8) as usize] ^= 1 << (bit % 8);

@@ -1,13 +1,14 @@
-//! Sources, receivers, flows and links in one virtual time.
+//! Simulates sources, receivers, flows and links in one virtual time.
 //!
 //! Build it ([`Simulation::link`], [`source`](Simulation::source), [`receiver`](Simulation::receiver),
-//! [`path`](Simulation::path), [`want`](Simulation::want), [`at`](Simulation::at)), run it, read what
-//! happened. The same seed gives the same run, byte for byte ([`Simulation::digest`]).
+//! [`path`](Simulation::path), [`want`](Simulation::want), [`at`](Simulation::at)), run it, and read the
+//! results. Equal seeds give equal runs, byte for byte ([`Simulation::digest`]).
 //!
-//! Driven by a real clock ([`Simulation::step`] with the time that has come), it works off everything that is
-//! due at the exact virtual time it was due: a late caller changes nothing but when the result is seen.
+//! With a real clock ([`Simulation::step`] with the current time), the simulation processes each event at
+//! the exact virtual time at which it was due: a late call only delays the moment at which the result is
+//! seen.
 //!
-//! On the way it watches what must always hold ([`Simulation::violations`]).
+//! The simulation checks its invariants while it runs ([`Simulation::violations`]).
 
 mod packet;
 mod receiver_log;
@@ -29,20 +30,20 @@ pub use packet::{FLOW_DATAGRAMS, Fault, OVERHEAD_BYTES, PAYLOAD_MAX, PathSpec, R
 use receiver_log::ReceiverLog;
 pub use receiver_log::{FRUITLESS_MAX, Progress, STORM_MAX};
 
-/// What an ICMP error carries of what it answers, bytes (RFC 792: the IP header and 8 bytes, and its own 8).
+/// Bytes of an ICMP error in addition to headers of `OVERHEAD_BYTES` (RFC 792).
 const ICMP_BYTES: usize = 8;
 
-/// A want of a receiver, by the order in which it was made known.
+/// A want of a receiver, numbered in the order in which it was added.
 pub type WantId = usize;
 
-/// What happens at a given time.
+/// An event at a given time.
 #[derive(Clone, Debug)]
 enum ScheduledEvent {
     Fault(Fault),
     Want(ReceiverId, WantId),
 }
 
-/// Where a route leads.
+/// The receiver, path and direction of an mmTP route.
 #[derive(Clone, Copy, Debug)]
 struct RouteEnd {
     receiver: ReceiverId,
@@ -52,7 +53,7 @@ struct RouteEnd {
 
 struct Receiver {
     subscriber: Subscriber,
-    /// Which source of the simulation is which of the subscriber.
+    /// The subscriber's number of each source of the simulation.
     sources: BTreeMap<SimSourceId, SourceId>,
     paths: Vec<SimPath>,
     deadline: Time,
@@ -67,18 +68,18 @@ struct SimPath {
     source: SimSourceId,
     down: RouteId,
     up: RouteId,
-    /// Its number among all paths of the simulation.
+    /// Number of the path among all paths of the simulation.
     no: u32,
-    /// The receiver's address, as the source sees it.
+    /// Address of the receiver, as the source sees it.
     address: SocketAddr,
 }
 
-/// Sources, receivers and links; see the [module](self).
+/// A simulation of sources, receivers and links; see the [module](self).
 pub struct Simulation {
     seed: u64,
     net: Net<Packet>,
     net_due: Time,
-    /// By route: where mmTP's lead.
+    /// Path of each route by the route's number; `None` for routes that are not mmTP's.
     route_ends: Vec<Option<RouteEnd>>,
     paths_made: u32,
     packet_flows: PacketFlows,
@@ -92,11 +93,11 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A simulation of nothing; `seed` decides everything that is left to chance.
+    /// Creates an empty simulation; `seed` decides everything random.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut net = Net::new(seed);
-        // Links count what they drop; nobody asks which packet it was.
+        // Links count the packets that they drop; the single packets are not needed.
         net.report_drops(false);
         Self {
             seed,
@@ -115,12 +116,12 @@ impl Simulation {
         }
     }
 
-    /// Adds one direction of a link, to be shared by as many paths as you like; every one needs its own name.
+    /// Adds one direction of a link, which any number of paths may share. Each link needs a name of its own.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
         self.net_mut().link(name, config)
     }
 
-    /// What it consists of, to add to it.
+    /// Returns the network of links, to be extended.
     pub(crate) const fn net_mut(&mut self) -> &mut Net<Packet> {
         self.net_due = self.clock;
         &mut self.net
@@ -131,36 +132,36 @@ impl Simulation {
         self.net.medium(name)
     }
 
-    /// A way of `delay` that nothing queues on; ways of equal delay are one link.
+    /// Returns a link of `delay` without a queue; calls with equal delays return one link.
     pub fn pipe(&mut self, delay: Span) -> LinkId {
         self.net_mut().pipe(delay)
     }
 
-    /// A route over these links.
+    /// Adds a route over these links, in order.
     pub fn route(&mut self, links: &[LinkId]) -> RouteId {
         self.net.route(links)
     }
 
-    /// The flows of packets without content.
+    /// Returns the flows of packets without content.
     #[must_use]
     pub const fn packet_flows(&self) -> &PacketFlows {
         &self.packet_flows
     }
 
-    /// The same, to add some.
+    /// Returns the flows of packets without content, to be extended.
     pub const fn packet_flows_mut(&mut self) -> &mut PacketFlows {
         &mut self.packet_flows
     }
 
-    /// Adds a source of these contents.
+    /// Adds a source that offers these contents.
     pub fn source(&mut self, contents: &[Content], misbehaviour: Misbehaviour) -> SimSourceId {
         let rng = anabranch_sim::Rng::stream(self.seed, &format!("source {}", self.sources.len()));
         self.sources.push(SimSource::new(MemoryStore(contents.to_vec()), misbehaviour, rng));
         self.sources.len() - 1
     }
 
-    /// Adds a receiver. With `coalesce`, what arrives waits for so long after the first and is then handed
-    /// over together, in rows of equal packets, as interrupt moderation and GRO do.
+    /// Adds a receiver. With `coalesce`, datagrams wait for this time after the first one and are then
+    /// handed over together, in rows of equal packets, as by interrupt moderation and GRO.
     pub fn receiver(&mut self, coalesce: Span) -> ReceiverId {
         let mut seed = [0; 32];
         fill(
@@ -180,8 +181,8 @@ impl Simulation {
         self.receivers.len() - 1
     }
 
-    /// Lets a receiver's paths be coupled as their [`PathSpec::group`] says, as is the rule, or by what they
-    /// do.
+    /// Selects the way in which a receiver's paths are coupled: by [`PathSpec::group`] (the default) or by
+    /// detection.
     pub fn grouping(&mut self, receiver: ReceiverId, grouping: Grouping) {
         self.receivers[receiver].subscriber.set_grouping(grouping);
     }
@@ -189,7 +190,8 @@ impl Simulation {
     /// Adds a path from `source` to `receiver`.
     ///
     /// # Panics
-    /// If one of them, or a link, is not of this simulation, or the receiver has no room for more.
+    /// If `receiver`, `source` or a link belongs to another simulation, or the receiver has no room for
+    /// another path.
     pub fn path(&mut self, receiver: ReceiverId, source: SimSourceId, spec: &PathSpec) -> PathId {
         assert!(source < self.sources.len(), "a source of another simulation");
         let to = &mut self.receivers[receiver];
@@ -210,7 +212,7 @@ impl Simulation {
         self.route_ends.resize(up.0 as usize + 1, None);
         self.route_ends[down.0 as usize] = Some(RouteEnd { receiver, path, to_source: false });
         self.route_ends[up.0 as usize] = Some(RouteEnd { receiver, path, to_source: true });
-        // A host of its own for each receiver, an address of it for each path.
+        // Each receiver is a host of its own, with one address for each path.
         let host = Ipv4Addr::new(10, (receiver >> 8) as u8, receiver as u8, path as u8 + 1);
         let address = SocketAddr::from((host, 40_000 + path as u16));
         to.paths.push(SimPath { source, down, up, no: self.paths_made, address });
@@ -218,14 +220,14 @@ impl Simulation {
         path
     }
 
-    /// From `at` on, `receiver` wants `content`.
+    /// Lets `receiver` want `content` from `at` on.
     pub fn want(&mut self, receiver: ReceiverId, content: &Content, at: Time) -> WantId {
         let want = self.receivers[receiver].log.want(content.clone());
         self.schedule(at, ScheduledEvent::Want(receiver, want));
         want
     }
 
-    /// Something happens at `at`.
+    /// Schedules a fault at the time `at`.
     pub fn at(&mut self, at: Time, fault: Fault) {
         self.schedule(at, ScheduledEvent::Fault(fault));
     }
@@ -235,53 +237,53 @@ impl Simulation {
         self.next_seq += 1;
     }
 
-    /// Checks after every step of a receiver that it knows the state of everything missing
-    /// ([`Subscriber::check`]); what is wrong is a violation.
+    /// Enables a check after every step of a receiver: that it knows the state of everything missing
+    /// ([`Subscriber::check`]). Each failure is a violation.
     pub const fn check_every_step(&mut self) {
         self.checks = true;
     }
 
     // Time.
 
-    /// Up to here everything has happened.
+    /// Returns the time up to which every event has been processed.
     #[must_use]
     pub const fn clock(&self) -> Time {
         self.clock
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn next_wake(&self) -> Time {
         self.next_timer().min(self.net_due)
     }
 
-    /// Works off everything that is due at `now`, in the order and at the times it was due; returns when to
-    /// come again.
+    /// Processes everything that is due at `now`, in order and at the due times; returns the time of the
+    /// next event.
     pub fn step(&mut self, now: Time) -> Time {
         while self.advance(now) {}
         self.next_wake()
     }
 
-    /// Runs to `end`.
+    /// Runs until `end`.
     pub fn run_until(&mut self, end: Time) {
         self.step(end);
         self.clock = self.clock.max(end);
     }
 
-    /// Runs until everything wanted is here, or to `limit`; whether it is.
+    /// Runs until all wanted content is complete, or until `limit`; returns whether it is complete.
     pub fn run_to_end(&mut self, limit: Time) -> bool {
         while !self.is_done() && self.advance(limit) {}
         self.is_done()
     }
 
-    /// Whether everything that was wanted, or is going to be, is complete.
+    /// Whether all content that was wanted, or is scheduled to be wanted, is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.receivers.iter().all(|r| r.log.is_done())
     }
 
-    /// Takes one step in time, if one is due by `limit` and nothing storms. At one instant packets arrive
-    /// first, then timers run.
+    /// Advances to the next event, if one is due by `limit` and no machine storms; returns whether it did.
+    /// At one instant packets arrive first, then timers run.
     fn advance(&mut self, limit: Time) -> bool {
         if self.packet_flows.storms() || self.receivers.iter().any(|r| r.log.storms()) {
             return false;
@@ -318,7 +320,7 @@ impl Simulation {
         }
     }
 
-    /// When something happens next that is no packet's arrival.
+    /// Returns the time of the next event that is not a packet's arrival.
     fn next_timer(&self) -> Time {
         self.next_except_packet_flows().min(self.packet_flows.next_timer())
     }
@@ -377,7 +379,7 @@ impl Simulation {
         }
     }
 
-    /// A datagram has come to the end of its route.
+    /// Handles a datagram that has reached the end of its route.
     fn arrived(&mut self, now: Time, route: RouteId, packet: Datagram) {
         let Some(RouteEnd { receiver, path, to_source }) = self.route_ends[route.0 as usize] else { return };
         if packet.broken {
@@ -407,7 +409,7 @@ impl Simulation {
         }
     }
 
-    /// Gives a receiver what has arrived, in rows of equal length on one path.
+    /// Hands the datagrams in its inbox to a receiver, in rows of equal length on one path.
     fn deliver_inbox(&mut self, now: Time, r: ReceiverId) {
         let inbox = std::mem::take(&mut self.receivers[r].inbox);
         self.receivers[r].inbox_due = Time::NEVER;
@@ -437,7 +439,7 @@ impl Simulation {
         }
     }
 
-    /// Takes everything a subscriber has to say; whether that was anything.
+    /// Processes all pending outputs of a subscriber; returns whether there were any.
     fn drain(&mut self, now: Time, r: ReceiverId) -> bool {
         let Self { receivers, net, digest, checks, .. } = self;
         let Receiver { subscriber, paths, deadline, log, .. } = &mut receivers[r];

@@ -1,5 +1,5 @@
-//! How many round trips a short object takes: from a warm source, to a receiver that has no cookie of it, and
-//! to one that has.
+//! Measures the round trips that a short object takes from a warm source: to a receiver without a cookie of
+//! the source, and to one with a cookie.
 
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Rate, Span};
@@ -9,26 +9,27 @@ use crate::content::Content;
 use crate::sim_source::Misbehaviour;
 use crate::simulation::{PathSpec, Simulation};
 
-/// Times of the objects, in round trips.
+/// The times of the objects, in round trips.
 #[derive(Clone, Debug)]
 pub struct SmallObjectTimes {
-    /// Each fetched by a new receiver.
+    /// Times of objects that a new receiver fetched each.
     pub cold_rtts: Vec<f64>,
-    /// All fetched by one receiver, one after the other; the first, which has no cookie, is not counted.
+    /// Times of objects that one receiver fetched one after the other, without the first, for which it has
+    /// no cookie.
     pub warm_rtts: Vec<f64>,
-    /// What must never happen and did.
+    /// Invariants that were violated.
     pub violations: Vec<String>,
 }
 
 impl SmallObjectTimes {
-    /// The median of each.
+    /// Returns the medians of the cold and of the warm times.
     #[must_use]
     pub fn medians(&self) -> (f64, f64) {
         (median(&self.cold_rtts), median(&self.warm_rtts))
     }
 }
 
-/// The middle value, the upper one of two; not a number if there is none.
+/// Returns the middle value, the upper one of two; NaN for no values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -36,7 +37,7 @@ pub fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Fetches `objects` of `bytes` each over a link of `rate` with a round trip of `rtt`, one after the other.
+/// Fetches `objects` of `bytes` each, one after the other, over a link of `rate` with a round trip of `rtt`.
 #[must_use]
 pub fn measure(objects: u64, bytes: usize, rtt: Span, rate: Rate, seed: u64) -> SmallObjectTimes {
     let contents: Vec<Content> = (0..objects).map(|i| Content::random(seed << 32 | i, bytes)).collect();

@@ -1,14 +1,14 @@
-//! Random worlds and what must hold in all of them: a seed decides links, flows, controllers, sources,
-//! misbehaviours, faults and restarts.
+//! Runs random worlds and checks invariants that must hold in all of them. A seed decides links, flows,
+//! controllers, sources, misbehaviours, faults and restarts.
 //!
-//! A run has two parts, as TigerBeetle's simulator has. In the **fault phase** anything may fail, and only
-//! safety is asked for: content intact, windows within their bounds, packets conserved, no event storm,
-//! memory bounded. Then comes the **recovery phase**: some of the world works and stays so, the rest may be
-//! broken for ever. Who has a path that works must get on then, and finish.
+//! A run has two parts, as in TigerBeetle's simulator. In the **fault phase** anything may fail, and only
+//! safety is checked: content intact, windows within their bounds, packets conserved, no event storm, memory
+//! bounded. In the **recovery phase** a part of the world works permanently, and the rest may stay broken
+//! for ever. Each flow or receiver with a working path must then make progress and finish.
 //!
-//! Two kinds of world ([`SoakKind`]): mmTP with content, sources and liars (`soak/transfers.rs`), and flows
-//! of packets over meshes of links (`soak/packet_flows.rs`). Every [`TWICE_EVERY`]th seed is run twice and
-//! must give the same digest.
+//! There are two kinds of world ([`SoakKind`]): mmTP with content, sources and liars (`soak/transfers.rs`),
+//! and flows of packets over meshes of links (`soak/packet_flows.rs`). Every [`TWICE_EVERY`]th seed is run
+//! twice, and both runs must give equal digests.
 
 mod generate;
 mod packet_flows;
@@ -23,26 +23,26 @@ use anabranch_sim::{LinkId, Rng};
 use crate::Simulation;
 use crate::sweep::caught;
 
-/// Every so many seeds, one is run twice.
+/// One seed in this number is run twice.
 pub const TWICE_EVERY: u64 = 16;
-/// The most entries the queue of timers may hold, by path.
+/// Most entries of the queue of timers, per path.
 pub const TIMERS_MAX: usize = 4_096;
-/// Failures kept of one seed.
+/// Most violations that are kept of one seed.
 const VIOLATIONS_MAX: usize = 16;
-/// Lines kept of what happened last.
+/// Number of last log lines that are kept.
 const TAIL_MAX: usize = 80;
 
-/// What kind of world a seed stands for.
+/// The kind of world that a seed stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SoakKind {
-    /// Sources, honest or not, receivers and content.
+    /// Sources (honest or not), receivers and content.
     Transfers,
     /// Flows of packets without content.
     PacketFlows,
 }
 
 impl SoakKind {
-    /// Its name, in lower case.
+    /// Returns the name of the kind, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,41 +52,41 @@ impl SoakKind {
     }
 }
 
-/// What came out of a seed.
+/// The result of one seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Which.
+    /// The seed.
     pub seed: u64,
-    /// What kind of world it was.
+    /// Kind of the world.
     pub kind: SoakKind,
-    /// What this world was, in a paragraph.
+    /// Description of the world, one paragraph.
     pub description: String,
-    /// What must hold and did not; empty if all is well.
+    /// Invariants that were violated; empty if all is well.
     pub violations: Vec<String>,
-    /// A digest of everything that happened.
+    /// Digest of the whole event stream.
     pub digest: u64,
-    /// How long it was, in its own time.
+    /// Length of the run, in virtual time.
     pub virtual_time: Span,
-    /// Packets that came to the end of a link.
+    /// Packets that reached the end of a link.
     pub packets: u64,
-    /// With [`watch`]: what there was, and what happened last.
+    /// Parts of the world and its last events; filled by [`watch`].
     pub log: Vec<String>,
 }
 
-/// Runs a seed.
+/// Runs the world of a seed; every [`TWICE_EVERY`]th seed twice, to compare the digests.
 #[must_use]
 pub fn run(seed: u64) -> Report {
     let report = once(seed, false);
     if seed.is_multiple_of(TWICE_EVERY) { compared(report, &once(seed, false)) } else { report }
 }
 
-/// Runs a seed as [`run`] does, and keeps a log.
+/// Runs the world of a seed as [`run`] does, and keeps a log.
 #[must_use]
 pub fn watch(seed: u64) -> Report {
     compared(once(seed, true), &once(seed, false))
 }
 
-/// Notes if a second run was not the same.
+/// Adds a violation if the second run differs from the first.
 fn compared(mut first: Report, second: &Report) -> Report {
     if (first.digest, first.packets, first.virtual_time)
         != (second.digest, second.packets, second.virtual_time)
@@ -118,7 +118,7 @@ fn once(seed: u64, log: bool) -> Report {
     Report { seed, kind, description, violations, digest, virtual_time, packets, log }
 }
 
-/// How a run ended.
+/// The totals of a run at its end.
 #[derive(Clone, Copy, Debug, Default)]
 struct SoakTotals {
     digest: u64,
@@ -140,10 +140,10 @@ impl SoakTotals {
     }
 }
 
-/// What is said about a run while it goes on.
+/// The record of a run while it goes on.
 #[derive(Debug, Default)]
 struct RunLog {
-    /// Whether anybody wants details and the tail.
+    /// Whether details and the last events are kept.
     log: bool,
     description: String,
     violations: Vec<String>,
@@ -158,14 +158,14 @@ impl RunLog {
         }
     }
 
-    /// Something this world is made of.
+    /// Records a part of the world.
     fn detail(&mut self, what: impl FnOnce() -> String) {
         if self.log {
             self.details.push(what());
         }
     }
 
-    /// Something that happened.
+    /// Records an event at the time `at`.
     fn happened(&mut self, at: Time, what: impl FnOnce() -> String) {
         if self.log {
             self.tail.push_back(format!("{:>10.3} ms  {}", at.as_nanos() as f64 / 1e6, what()));
@@ -176,8 +176,8 @@ impl RunLog {
     }
 }
 
-/// What must hold of every link at any moment: no packet appears or vanishes, and it holds no more than there
-/// is room for.
+/// Checks the invariants of every link: no packet appears or vanishes, and no link holds more packets than
+/// it has room for.
 fn check_conservation(
     simulation: &Simulation,
     links: &[LinkId],

@@ -1,6 +1,6 @@
-//! Mean, standard deviation and the confidence interval of a few numbers.
+//! Computes mean, standard deviation and confidence interval of a few numbers.
 
-/// A sample's mean and, of at least two numbers, its spread.
+/// The mean of a sample and, for at least two numbers, its spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleSummary {
     /// Mean.
@@ -11,14 +11,15 @@ pub struct SampleSummary {
     pub ci95: Option<f64>,
 }
 
-/// Summarises `values`; none if there are none.
+/// Summarises `values`; returns `None` for no values.
 #[must_use]
 pub fn summary(values: &[f64]) -> Option<SampleSummary> {
     let n = values.len() as f64;
     if values.is_empty() {
         return None;
     }
-    // About the first value, so that equal numbers have their own value as mean and no spread.
+    // Compute the mean around the first value, so that equal numbers have exactly their value as mean and no
+    // spread.
     let first = values[0];
     let mean = first + values.iter().map(|v| v - first).sum::<f64>() / n;
     if values.len() == 1 {
@@ -28,15 +29,15 @@ pub fn summary(values: &[f64]) -> Option<SampleSummary> {
     Some(SampleSummary { mean, sd: Some(sd), ci95: Some(t95(values.len() - 1) * sd / n.sqrt()) })
 }
 
-/// Sample variance (n - 1) of at least two numbers.
+/// Returns the sample variance (n - 1) of at least two numbers.
 #[must_use]
 pub fn variance(values: &[f64]) -> Option<f64> {
     Some(summary(values)?.sd?.powi(2))
 }
 
-/// Half of the 95 % confidence interval of any statistic of `n` runs, by the jackknife: `without` is its
-/// value without run i. Of a mean it is Student's interval; of what is not smooth, as a time of settling, a
-/// rough one.
+/// Returns half of the 95 % confidence interval of any statistic of `n` runs, by the jackknife: `without` is
+/// the statistic without run i. For a mean this is Student's interval; for a statistic that is not smooth,
+/// such as a settling time, it is a rough one.
 pub(crate) fn jackknife95(n: usize, without: impl Fn(usize) -> Option<f64>) -> Option<f64> {
     let values = (0..n).map(without).collect::<Option<Vec<f64>>>()?;
     let sd = summary(&values)?.sd?;
@@ -50,8 +51,8 @@ const T95: [f64; 30] = [
     2.0518, 2.0484, 2.0452, 2.0423,
 ];
 
-/// The two-sided 95 % quantile of Student's t; beyond the table by the expansion in 1/df around the normal
-/// quantile (Abramowitz and Stegun, 26.7.5), good to 10⁻⁵ there.
+/// Returns the two-sided 95 % quantile of Student's t. Beyond the table it uses the expansion in 1/df around
+/// the normal quantile (Abramowitz and Stegun, 26.7.5), with an error of at most 10⁻⁵ there.
 #[must_use]
 pub fn t95(degrees: usize) -> f64 {
     if let Some(t) = degrees.checked_sub(1).and_then(|index| T95.get(index)) {
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn quantiles() {
-        // Values of the distribution beyond the table, from its tables.
+        // Quantiles beyond the table, from published tables.
         for (degrees, t) in [(1, 12.7062), (30, 2.0423), (31, 2.0395), (60, 2.0003), (120, 1.9799)] {
             assert!((t95(degrees) - t).abs() < 1e-4, "{degrees}: {}", t95(degrees));
         }

@@ -1,8 +1,8 @@
-//! Many runs: a scenario's cases, values to set, controllers and seeds become tasks; tasks run on all cores;
-//! results go to a file that a later start picks up.
+//! Runs many experiments: a scenario's cases, values to set, controllers and seeds become tasks; tasks run
+//! on all cores; results go to a file, and a later start continues from it.
 //!
-//! A simulated task shares nothing with another and depends on nothing but its scenario, controller and seed:
-//! results are the same for any number of threads and shards. One in the kernel shares the machine.
+//! A simulated task shares nothing with another and depends only on its scenario, controller and seed:
+//! results are equal for any number of threads and shards. Tasks in the kernel share the machine.
 
 pub mod pool;
 pub mod store;
@@ -21,15 +21,15 @@ pub use crate::scenario::units::seeds;
 use crate::scenario::{Scenario, TraceFile};
 pub use crate::task::Task;
 
-/// The code that makes the results: its version, and a hash of its sources where they are at hand.
+/// Version of the code that makes the results, with a hash of its sources if they are available.
 pub const VERSION: &str = env!("ANABRANCH_CODE");
 
-/// The most tasks of one plan.
+/// Most tasks of one plan.
 pub const TASKS_MAX: usize = 10_000_000;
-/// The most variants: cases times values.
+/// Most variants of one plan: cases times combinations of values.
 pub const VARIANTS_MAX: usize = 100_000;
 
-/// Keys that a sweep cannot vary, and what does.
+/// Keys that a sweep cannot vary, and the hint for each.
 const NOT_SWEPT: [(&str, &str); 6] = [
     ("controllers", "use --cc"),
     ("seeds", "use --seeds"),
@@ -39,29 +39,30 @@ const NOT_SWEPT: [(&str, &str); 6] = [
     ("about", "it changes no result"),
 ];
 
-/// A key, and the values it takes one after the other.
+/// A key and the values that it takes in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// A dotted key, as of [`Scenario::set`].
+    /// A dotted key, as in [`Scenario::set`].
     pub key: String,
-    /// At least one value.
+    /// The values, at least one.
     pub values: Vec<String>,
 }
 
 impl Axis {
-    /// `KEY=VALUE`: one value, commas and all.
+    /// Parses `KEY=VALUE`, an axis with one value, which may contain commas.
     ///
     /// # Errors
-    /// A sentence, if there is no `=`.
+    /// If there is no `=`; the error is a sentence.
     pub fn one(text: &str) -> Result<Self, String> {
         let (key, value) = split_key(text)?;
         Ok(Self { key, values: vec![value.into()] })
     }
 
-    /// `KEY=A,B,C`: commas separate values unless they are quoted, in brackets, or behind a backslash.
+    /// Parses `KEY=A,B,C`: commas separate values unless they are quoted, in brackets, or behind a
+    /// backslash.
     ///
     /// # Errors
-    /// A sentence, if there is no `=`, or no value between two commas.
+    /// If there is no `=`, or no value between two commas; the error is a sentence.
     pub fn many(text: &str) -> Result<Self, String> {
         let (key, list) = split_key(text)?;
         let values = split_values(list);
@@ -104,19 +105,19 @@ fn split_values(text: &str) -> Vec<String> {
     values
 }
 
-/// One of the worlds of a plan: a case, with these values set.
+/// A case of a plan's scenario with values set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     /// The case, if the scenario has any.
     pub case: Option<String>,
-    /// What was set in it, of the axes with several values.
+    /// Keys and values that this variant sets, of the axes with several values.
     pub sets: Vec<(String, String)>,
-    /// What is run.
+    /// The scenario that is run.
     pub scenario: Arc<Scenario>,
 }
 
 impl Variant {
-    /// What it is called in the table: the case, then what was set.
+    /// Returns the variant's name in the table: the case, then the values that are set.
     #[must_use]
     pub fn label(&self) -> Option<String> {
         let sets = self.sets.iter().map(|(key, value)| format!("{key}={value}"));
@@ -125,28 +126,29 @@ impl Variant {
     }
 }
 
-/// What is to be run, and in which order: worlds, variants, controllers, seeds.
+/// The runs to do, in this order: worlds, variants, controllers, seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The scenario's name: that of its file without `.toml`.
+    /// Name of the scenario: its file name without `.toml`.
     pub name: String,
-    /// The scenario, with what is set throughout.
+    /// The scenario, with the values of all single-valued axes.
     pub scenario: Scenario,
-    /// What is set throughout, `key=value`.
+    /// Values that every run sets, as `key=value`.
     pub with: Vec<String>,
-    /// Its worlds.
+    /// Variants that are run.
     pub variants: Vec<Variant>,
     /// Controllers to compare.
     pub controllers: Vec<String>,
-    /// Seeds.
+    /// Seeds that are run.
     pub seeds: RangeInclusive<u64>,
-    /// Where.
+    /// Worlds in which the tasks run.
     pub worlds: Vec<World>,
 }
 
 impl Plan {
-    /// Every case of `scenario` under every combination of the axes' values. What is set overrides what a
-    /// case sets; an axis with a single value holds throughout and is not part of labels.
+    /// Creates a plan of every case of `scenario` under every combination of the axes' values. An axis
+    /// overrides the value that a case sets. An axis with a single value applies to every run and is not
+    /// part of labels.
     ///
     /// # Errors
     /// If a key or value makes no sense, or there are too many variants.
@@ -154,10 +156,11 @@ impl Plan {
         Self::of_case(name, scenario, axes, None)
     }
 
-    /// The same of `only` this case, and those that it is compared with.
+    /// Creates a plan as [`new`](Self::new) does, but limited to the case `only` and to the cases that it is
+    /// compared with.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and if there is no such case.
+    /// If [`new`](Self::new) fails, or there is no such case.
     pub fn of_case(
         name: &str,
         mut scenario: Scenario,
@@ -206,10 +209,10 @@ impl Plan {
         Ok(Self { name: name.into(), scenario, with, variants, controllers, seeds, worlds })
     }
 
-    /// Compares these controllers instead of those of the scenario; one that is named twice is run once.
+    /// Compares the controllers `names` instead of those of the scenario; a name given twice counts once.
     ///
     /// # Errors
-    /// A sentence with the nearest name, if there is no such controller.
+    /// If a controller does not exist; the error names the nearest one.
     pub fn compare<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let mut controllers: Vec<String> = Vec::new();
         for name in names {
@@ -222,9 +225,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs all of it on so many threads, and returns when it is done: the runs in the order of
-    /// [`tasks`](Self::tasks), of which [`rows`](crate::table::rows) makes a table. Lines over time are
-    /// kept of the first seed. A run that broke off does not count, and says why.
+    /// Runs the plan on `threads` threads and returns all runs in the order of [`tasks`](Self::tasks);
+    /// [`rows`](crate::table::rows) makes a table of them. Only the runs of the first seed keep lines over
+    /// time. A run that broke off does not count, and says why.
     #[must_use]
     pub fn run(&self, threads: usize) -> Vec<Run> {
         let tasks = self.tasks();
@@ -248,41 +251,42 @@ impl Plan {
         tasks.iter().zip(outcomes).map(|(task, outcome)| self.as_run(task, outcome)).collect()
     }
 
-    /// A task that has ended, as the table wants it.
+    /// Combines a task with its outcome to a run for the table.
     #[must_use]
     pub fn as_run(&self, task: &Task, outcome: Outcome) -> Run {
         let case = self.variants[task.variant].label();
         Run { world: task.world, case, controller: task.controller.clone(), seed: task.seed, outcome }
     }
 
-    /// The variant that differs from `variant` only in its case.
+    /// Returns the variant with the name `case` and otherwise the values of `variant`.
     #[must_use]
     pub fn beside(&self, variant: &Variant, case: &str) -> Option<&Variant> {
         self.variants.iter().find(|other| other.case.as_deref() == Some(case) && other.sets == variant.sets)
     }
 
-    /// The controllers that a variant is run with: those chosen, of those that its case names, if it does.
+    /// Returns the controllers that a variant is run with: the chosen ones, limited to those that its case
+    /// names, if any.
     pub fn controllers_of(&self, variant: &Variant) -> impl Iterator<Item = &String> {
         let case = self.scenario.case.iter().find(|case| Some(&case.name) == variant.case.as_ref());
         let named = case.map_or(&[][..], |case| &case.controllers);
         self.controllers.iter().filter(move |name| named.is_empty() || named.contains(name))
     }
 
-    /// The keys that are set: throughout, then those with several values.
+    /// Returns the keys that are set: in every run, then those of axes with several values.
     pub fn keys_set(&self) -> impl Iterator<Item = &str> {
         let throughout = self.with.iter().filter_map(|with| Some(with.split_once('=')?.0));
         let axes = self.variants.first().map_or(&[][..], |variant| &variant.sets);
         throughout.chain(axes.iter().map(|(key, _)| key.as_str()))
     }
 
-    /// What is set in a variant, by key: throughout, and of the keys with several values.
+    /// Returns the keys and values that a variant sets, including those that every run sets.
     pub fn set_in(&self, variant: &Variant) -> impl Iterator<Item = (String, String)> {
         let throughout = self.with.iter().filter_map(|with| with.split_once('='));
         let throughout = throughout.map(|(key, value)| (key.to_owned(), value.to_owned()));
         throughout.chain(variant.sets.iter().cloned())
     }
 
-    /// How many runs it is.
+    /// Returns the number of runs.
     #[must_use]
     pub fn len(&self) -> usize {
         let seeds = (self.seeds.end() + 1).saturating_sub(*self.seeds.start()) as usize;
@@ -296,7 +300,7 @@ impl Plan {
         self.len() == 0
     }
 
-    /// Its runs, in an order that depends on nothing but the plan.
+    /// Returns the plan's tasks, in an order that depends only on the plan.
     #[must_use]
     pub fn tasks(&self) -> Vec<Task> {
         let mut tasks = Vec::new();
@@ -314,7 +318,7 @@ impl Plan {
     }
 }
 
-/// The values of combination `index`: the last axis turns fastest.
+/// Returns the keys and values of combination `index`: the last axis varies fastest.
 fn combination(axes: &[&Axis], mut index: usize) -> Vec<(String, String)> {
     let mut sets = Vec::new();
     for axis in axes.iter().rev() {
@@ -326,20 +330,20 @@ fn combination(axes: &[&Axis], mut index: usize) -> Vec<(String, String)> {
 }
 
 impl Task {
-    /// Runs it. One in real time breaks off when `stop` is set.
+    /// Runs the task. In real time, it breaks off when `stop` is set.
     ///
     /// # Errors
-    /// What it panicked with: an invariant was broken, or the scenario asks for what is not there. In the
-    /// kernel: that it cannot be set up, or was stopped.
+    /// If the run panicked (an invariant was violated, or the scenario is impossible); the error is the
+    /// panic's message. In the kernel also if the run cannot be set up, or was stopped.
     pub fn run(&self, stop: &AtomicBool) -> Result<Outcome, String> {
         self.run_again(stop, 0)
     }
 
-    /// The same, again up to `retries` times as long as emulated links are late, which says nothing about the
-    /// scenario. What was late to the end is what comes out.
+    /// Runs the task, and again up to `retries` times while emulated links are late, because lateness says
+    /// nothing about the scenario. If every run is late, the result is the last one.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// If the last run fails as described at [`run`](Self::run).
     pub fn run_again(&self, stop: &AtomicBool, retries: u32) -> Result<Outcome, String> {
         in_time(|| self.once(stop), retries, stop)
     }
@@ -353,7 +357,7 @@ impl Task {
     }
 }
 
-/// What `run` gives the first time it is not late, or the last of all times.
+/// Calls `run` until its outcome is not late, at most 1 + `retries` times; returns the last outcome.
 fn in_time(
     run: impl Fn() -> Result<Outcome, String>,
     retries: u32,
@@ -370,10 +374,10 @@ fn in_time(
     outcome
 }
 
-/// What `run` returns.
+/// Returns the value of `run`, or catches its panic.
 ///
 /// # Errors
-/// What it panicked with.
+/// If `run` panicked; the error is the panic's message.
 pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -381,29 +385,29 @@ pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Seeds as [`seeds`] reads them.
+/// Formats seeds in the form that [`seeds`] reads.
 #[must_use]
 pub fn seeds_text(seeds: RangeInclusive<u64>) -> String {
     format!("{}..{}", seeds.start(), seeds.end())
 }
 
-/// A part of all tasks: those whose number leaves the remainder `index` by `of`.
+/// A part of all tasks: those whose number modulo `of` is `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// From 0.
+    /// Number of this part, from 0.
     pub index: usize,
-    /// Into how many parts.
+    /// Number of parts.
     pub of: usize,
 }
 
 impl Shard {
-    /// Everything.
+    /// The only part of one: all tasks.
     pub const ALL: Self = Self { index: 0, of: 1 };
 
-    /// `i/n`, counted from 1.
+    /// Parses `i/n`, with `i` counted from 1.
     ///
     /// # Errors
-    /// A sentence for the person who typed it.
+    /// If `text` is not a shard; the error is a sentence for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("'{text}' is no shard: write 1/4, 2/4, 3/4, 4/4 for the four parts of four");
         let (index, of) = text.split_once('/').ok_or_else(wrong)?;
@@ -419,8 +423,8 @@ impl Shard {
     }
 }
 
-/// A hash (FNV-1a) of what decides a run of `scenario`, controller and seed aside: its text without titles,
-/// notes and expectations, however it is formatted, and the contents of its traces.
+/// Returns a hash (FNV-1a) of all that decides a run of `scenario`, apart from controller and seed: its text
+/// without titles, notes and expectations, independent of formatting, and the contents of its traces.
 #[must_use]
 pub fn fingerprint(scenario: &Scenario) -> String {
     let mut bare = Scenario { seeds: 1, ..scenario.clone() };
@@ -552,7 +556,7 @@ mod tests {
     fn a_run_is_repeated_while_it_is_late() {
         use crate::outcome::Lateness;
         use std::cell::Cell;
-        // Late twice, then in time.
+        // The first two runs are late, the third is in time.
         let times = |retries: u32, stop: bool| {
             let count = Cell::new(0);
             let run = || {

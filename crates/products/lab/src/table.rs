@@ -1,4 +1,4 @@
-//! From runs to rows: means over the seeds, beside what was to be expected; as text and CSV.
+//! Turns runs into rows: means over the seeds beside the expected values, as text and CSV.
 
 mod text;
 
@@ -16,8 +16,8 @@ use crate::share_curve::ShareCurve;
 use crate::stats::jackknife95;
 use crate::sweep::{self, Plan, Variant};
 
-/// The rows of a plan, from those of its runs that are there: by case, measure, controller, world. A run
-/// whose conditions were not met counts in none.
+/// Returns the rows of a plan from its finished runs, by case, measure, controller and world. A run that
+/// violated a condition counts in no row.
 #[must_use]
 pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
     let mut by: BTreeMap<(Option<String>, String, World), Vec<&Run>> = BTreeMap::new();
@@ -31,7 +31,7 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
     let mut rows = Vec::new();
     for variant in &plan.variants {
         for (index, measure) in variant.scenario.measure.iter().enumerate() {
-            // The case that others are compared with would be 0 % away from itself.
+            // The case that others are compared with would differ from itself by 0 %.
             if measure.versus.is_some() && measure.versus == variant.case {
                 continue;
             }
@@ -73,7 +73,7 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                     row.no_value.push(why_none(mine, measure.statistic).into());
                 }
                 let expect = lookup_in(world, &measure.expect, variant.case.as_deref(), controller);
-                // Where nothing ran, nothing is judged.
+                // Without runs there is no verdict.
                 let range = expect.filter(|_| !mine.is_empty()).and_then(|range| range.parse::<Range>().ok());
                 let verdict = |range: Range| match row.value {
                     Some(_) if row.doubtful => Verdict::Unclear,
@@ -88,12 +88,12 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
     rows
 }
 
-/// The place of a measure of this name among those of a variant.
+/// Returns the index of the measure with this name in a variant.
 fn place_of(variant: &Variant, metric: &str) -> Option<usize> {
     variant.scenario.measure.iter().position(|measure| measure.metric == metric)
 }
 
-/// Those runs whose seeds the measure is about.
+/// Returns the runs whose seeds belong to the measure.
 fn seeded<'a>(runs: &[&'a Run], measure: &Measure) -> Vec<&'a Run> {
     let seeds = measure.seeds.as_deref().and_then(|text| sweep::seeds(text, u64::MAX).ok());
     runs.iter().filter(|run| seeds.as_ref().is_none_or(|seeds| seeds.contains(&run.seed))).copied().collect()
@@ -123,7 +123,7 @@ fn pooled(row: &mut Row, measure: &Measure, curves: &[(u64, &ShareCurve)]) {
     row.seeds = curves.iter().map(|(seed, _)| *seed).collect();
 }
 
-/// Seed and curve for measure `index` of the runs that count.
+/// Returns seed and share curve of each run that counts, for measure `index`.
 fn curves<'a>(runs: &[&'a Run], index: usize) -> Vec<(u64, &'a ShareCurve)> {
     let counts = runs.iter().filter(|run| run.outcome.violations.is_empty());
     let curve = |run: &&'a Run| {
@@ -133,7 +133,7 @@ fn curves<'a>(runs: &[&'a Run], index: usize) -> Vec<(u64, &'a ShareCurve)> {
     counts.filter_map(curve).collect()
 }
 
-/// A row without numbers of ours.
+/// Creates a row without measured values.
 fn blank(
     plan: &Plan,
     variant: &Variant,
@@ -169,19 +169,19 @@ fn blank(
     }
 }
 
-/// Whether these are several simulated runs, and all the same.
+/// Whether these are several simulated runs with equal digests.
 fn are_alike(runs: &[&Run]) -> bool {
     let mut digests = runs.iter().map(|run| run.outcome.digest);
     let first = digests.next().filter(|digest| *digest != 0);
     runs.len() > 1 && first.is_some_and(|first| digests.all(|digest| digest == first))
 }
 
-/// Seed and value of measure `index` of the runs that count and have one.
+/// Returns seed and value of each run that counts and has a value of measure `index`.
 fn counted(runs: &[&Run], index: usize) -> Vec<(u64, f64)> {
     values(runs.iter().filter(|run| run.outcome.violations.is_empty()), index)
 }
 
-/// The same of the runs that do not count because their links were late, and for no other reason.
+/// Returns seed and value of each run that does not count because its links were late, for measure `index`.
 fn late(runs: &[&Run], index: usize) -> Vec<(u64, f64)> {
     values(runs.iter().filter(|run| run.outcome.is_late()), index)
 }
@@ -192,8 +192,8 @@ fn values<'a>(runs: impl Iterator<Item = &'a &'a Run>, index: usize) -> Vec<(u64
     runs.filter_map(|run| Some((run.seed, value(run)?))).collect()
 }
 
-/// How far ours is from the other, in percent of the other's mean, seed by seed: their mean is how far apart
-/// the means are, and their spread is that of pairs with the same luck.
+/// Returns the difference of `ours` to `other` for each seed, in percent of the mean of `other`. The mean of
+/// the differences is the difference of the means; their spread is that of pairs with equal seeds.
 fn difference(ours: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let other: BTreeMap<u64, f64> = other.iter().copied().collect();
     let pairs: Vec<_> = ours.iter().filter_map(|(seed, v)| Some((*seed, *v, *other.get(seed)?))).collect();
@@ -204,13 +204,13 @@ fn difference(ours: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<(u64, f64)> {
     pairs.iter().map(|(seed, ours, other)| (*seed, 100.0 * (ours - other) / base)).collect()
 }
 
-/// Conditions that were not met, each with its seeds.
+/// Returns the conditions that were not met, each with its seeds.
 fn violations(runs: &[&Run]) -> Vec<String> {
     let each = |run: &&Run| run.outcome.violations.iter().map(|what| (what.clone(), run.seed)).collect();
     with_seeds(runs.iter().map(each).collect::<Vec<Vec<_>>>().concat())
 }
 
-/// Why runs that count have no value of measure `index`, each reason with its seeds.
+/// Returns the reasons why runs that count have no value of measure `index`, each with its seeds.
 fn no_value(runs: &[&Run], index: usize) -> Vec<String> {
     let counts = runs.iter().filter(|run| run.outcome.violations.is_empty());
     let why = |run: &&Run| {
@@ -220,7 +220,7 @@ fn no_value(runs: &[&Run], index: usize) -> Vec<String> {
     with_seeds(counts.filter_map(why).collect())
 }
 
-/// Why a row has no value although no run says that it has none.
+/// Returns the reason why a row has no value although no run gives a reason.
 fn why_none(runs: &[&Run], statistic: Statistic) -> &'static str {
     match statistic {
         _ if runs.is_empty() => "there is no run",
@@ -231,7 +231,7 @@ fn why_none(runs: &[&Run], statistic: Statistic) -> &'static str {
     }
 }
 
-/// Sentences, each with the seeds of the runs that say it.
+/// Joins equal sentences, each with the seeds of the runs that contain it.
 fn with_seeds(said: Vec<(String, u64)>) -> Vec<String> {
     let mut by: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     said.into_iter().for_each(|(what, seed)| by.entry(what).or_default().push(seed));
@@ -243,13 +243,14 @@ fn with_seeds(said: Vec<(String, u64)>) -> Vec<String> {
     by.into_iter().map(|(what, seeds)| format!("{what} ({})", list(seeds))).collect()
 }
 
-/// Whether every condition was met and every value is, beyond doubt, where the scenario expects it.
+/// Whether every condition was met and every value lies, beyond doubt, where the scenario expects it.
 #[must_use]
 pub fn is_right(rows: &[Row]) -> bool {
     rows.iter().all(|row| row.violations.is_empty() && row.is_right())
 }
 
-/// The columns of [`csv`] for a plan: behind the common ones a column for each key that is set.
+/// Returns the header line of [`csv`] for a plan: the common columns, then one column for each key that is
+/// set.
 #[must_use]
 pub fn csv_head(plan: &Plan) -> String {
     let keys = plan.keys_set().map(|key| format!(",{}", quoted(key))).collect::<String>();
@@ -260,8 +261,8 @@ pub fn csv_head(plan: &Plan) -> String {
 pub const CSV_HEAD: &str = "scenario,world,case,controller,seeds,metric,value,unit,sd,ci95,paper,model,\
                             verdict,why,faults,no_value\n";
 
-/// Comma-separated values, without the head (RFC 4180, but for line ends). Seeds and violations are separated
-/// by blanks and semicolons; what is not there is empty.
+/// Formats rows as comma-separated values, without the header line (RFC 4180, except for line ends). Blanks
+/// separate seeds, semicolons separate violations; missing values are empty.
 #[must_use]
 pub fn csv(plan: &Plan, rows: &[Row]) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -291,7 +292,7 @@ pub fn csv(plan: &Plan, rows: &[Row]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A field of a line of comma-separated values.
+/// Quotes a field of comma-separated values if necessary.
 pub(crate) fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -356,7 +357,7 @@ mod tests {
                 runs.push(run("one", controller, seed, [49.0 + luck, 2.0 * luck]));
             }
         }
-        // The order in which runs end does not matter.
+        // The order in which runs end must not matter.
         runs.reverse();
         runs
     }
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!((&row.seeds[..], row.value, row.spread.sd), (&[2][..], Some(51.0), None));
         assert_eq!(row.violations, ["drops: 0 (seeds 1, 3)"]);
         let text = text(&plan, &rows);
-        // One seed has no interval: it cannot be said whether it fits.
+        // One seed gives no interval, so the verdict is open.
         assert!(text.contains("? 40..60, 1/3 seeds"), "{text}");
         assert!(text.contains("\nNot decided"), "{text}");
         assert_eq!(text.matches("* one/nmcc: drops: 0 (seeds 1, 3)").count(), 1, "{text}");
@@ -430,7 +431,7 @@ mod tests {
         assert!(!is_right(&rows) && !rows[2].doubtful);
         let text = text(&plan, &rows);
         assert!(text.contains("~51.0 ± 2.5") && text.contains("doubtful: links late"), "{text}");
-        // What did not count for another reason is not shown.
+        // Runs that do not count for a reason other than lateness are not shown.
         runs.iter_mut().for_each(|run| run.outcome.lateness = None);
         assert_eq!(super::rows(&plan, &runs)[0].value, None);
     }

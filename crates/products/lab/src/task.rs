@@ -1,18 +1,18 @@
-//! What a plan consists of.
+//! Defines the tasks of which a plan consists.
 
 use std::sync::Arc;
 
 use crate::World;
 use crate::scenario::Scenario;
 
-/// One run to be made.
+/// One run to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// Where it runs.
+    /// World in which it runs.
     pub world: World,
-    /// Which of the plan's variants.
+    /// Index of its variant in the plan.
     pub variant: usize,
-    /// Its scenario.
+    /// Scenario of the variant.
     pub scenario: Arc<Scenario>,
     /// The controller under comparison.
     pub controller: String,

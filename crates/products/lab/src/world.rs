@@ -1,25 +1,25 @@
-//! Where a scenario runs.
+//! Defines the worlds in which a scenario runs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a scenario runs.
+/// A world in which a scenario runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum World {
-    /// In the simulator, in virtual time.
+    /// The simulator, in virtual time.
     #[default]
     Sim,
-    /// Through the kernel's own TCP and MPTCP, over emulated links, in real time.
+    /// The kernel's own TCP and MPTCP over emulated links, in real time.
     Kernel,
 }
 
 impl World {
-    /// All of them, in the order in which tables show them.
+    /// All worlds, in the order in which tables show them.
     pub const ALL: [Self; 2] = [Self::Sim, Self::Kernel];
 
-    /// What it is called on command lines and in results.
+    /// Returns the name of the world on command lines and in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// The one of this name.
+    /// Returns the world with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|world| world.name() == name)

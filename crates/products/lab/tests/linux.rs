@@ -1,5 +1,5 @@
-//! The world `kernel`: real sockets over emulated links. Needs root and `/dev/net/tun`; without them each
-//! test says so in a line, and passes.
+//! Tests the world `kernel`: real sockets over emulated links. The tests need root and `/dev/net/tun`;
+//! without them each test prints a line that says so, and passes.
 #![cfg(target_os = "linux")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use anabranch_lab::scenario::Scenario;
 use anabranch_lab::sweep::Plan;
 use anabranch_net::Clock;
 
-/// Two paths, one of them shared with a single flow.
+/// Two paths, one of which is shared with a flow of one path.
 const TWO: &str = r#"
 title = "Two paths beside one"
 duration = "8 s"
@@ -76,7 +76,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text, "test").expect("a scenario")
 }
 
-/// Whether this machine lets us; if not, the line that says so.
+/// Whether this machine does not allow the tests; prints the line that says so.
 fn skipped() -> bool {
     let allowed = testbed::allowed();
     if let Err(e) = &allowed {
@@ -89,7 +89,8 @@ fn once(text: &str, controller: &str) -> Outcome {
     run(&scenario(text), controller, 1, &AtomicBool::new(false)).expect("a run")
 }
 
-/// Runs it; again if the machine was too busy for the links to be in time, which says nothing about them.
+/// Runs a scenario, and repeats it if the machine was too busy for the links to be in time, which says
+/// nothing about them.
 fn play(text: &str, controller: &str) -> Outcome {
     let mut outcome = once(text, controller);
     for _ in 0..3 {
@@ -119,7 +120,7 @@ fn two_subflows_fill_two_paths_and_the_conditions_hold() {
     let lateness = outcome.lateness.expect("it was counted");
     assert!(lateness.packets > 1_000 && lateness.p99_us < 2_000.0, "{lateness:?}");
     assert!(outcome.link_packets > 1_000);
-    // Over time: four subflows' windows and two queues were really looked at.
+    // The series recorded the windows of four subflows and two queues.
     let moved = |kind: SeriesKind| {
         let lines = outcome.series.lines.iter().filter(move |line| line.kind == kind);
         lines.filter(|line| line.values.iter().any(|value| *value > 1.0)).count()
@@ -144,7 +145,7 @@ fn a_flow_of_some_size_completes_and_faults_happen() {
            [[measure]]\nmetric = \"after\"\nkind = \"goodput\"\nflows = [\"mp\"]\nfrom = \"7.5 s\"\n";
     let outcome = play(&text, "reno");
     assert_eq!(outcome.violations, [] as [&str; 0]);
-    // A megabyte at 8 Mbit/s, and a few round trips.
+    // A megabyte takes a second at 8 Mbit/s, and a few round trips.
     let time = outcome.values[5].expect("it completed");
     assert!((1.0..2.5).contains(&time), "{time}");
     let late = outcome.values[6].expect("a goodput");
@@ -152,8 +153,8 @@ fn a_flow_of_some_size_completes_and_faults_happen() {
     assert_eq!(outcome.values[7], Some(0.0), "it stopped");
 }
 
-/// Where a link marks, hosts negotiate ECN: the queue stays near the threshold, as in the simulator. Without
-/// ECN it fills, up to its end.
+/// If a link marks, hosts negotiate ECN: the queue stays near the threshold, as in the simulator. Without
+/// ECN the queue fills completely.
 #[test]
 fn a_link_that_marks_is_answered() {
     if skipped() {

@@ -1,7 +1,7 @@
-//! The style guide as a test: what ARCHITECTURE.md promises about the shape of the code, on every file.
+//! Tests the style guide: the promises of ARCHITECTURE.md about the shape of the code, on every file.
 //!
-//! A failure names the file, the line and the rule. The list `LARGE` has the only exceptions and only
-//! shrinks.
+//! A failure names the file, the line and the rule. The list `LARGE` has the only exceptions, and may only
+//! shrink.
 
 #[path = "tidy/circles.rs"]
 mod circles;
@@ -15,14 +15,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const WIDTH_MAX: usize = 110;
-/// Lines of a congestion controller without its tests.
+/// Most lines of a congestion controller without its tests.
 const CONTROL_LINES_MAX: usize = 200;
 
-/// Larger files are data, not text under review.
+/// Largest text file, bytes; larger files are data that no reviewer reads.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// What is larger than a limit of `shapes`, each with its own limit. Find the concept that is missing, then
-/// take it off.
+/// Items that exceed a limit of `shapes`, each with its own limit. To remove one, find the concept that is
+/// missing.
 const LARGE: &[(&str, usize)] = &[
     ("fields of cli: args::Get", 17),
     ("fields of products/anabranch: get::small_files::SmallFiles", 19),
@@ -57,15 +57,15 @@ const LARGE: &[(&str, usize)] = &[
     ("lines of products/proxy: client::datagrams::serve", 88),
 ];
 
-/// Test executables of a crate at most, besides that of its unit tests; and of all crates, with those. Each
-/// is linked with all that it tests, and cargo runs one after the other.
+/// Most test executables of a crate besides its unit tests, and of all crates with their unit tests. Each
+/// one is linked with all that it tests, and cargo runs them one after the other.
 const EXECUTABLES_MAX: usize = 4;
 const ALL_EXECUTABLES_MAX: usize = 48;
 
-/// Words of the README at most: what it does not say is in docs/.
+/// Most words of the README: details belong in docs/.
 const README_WORDS_MAX: usize = 800;
 
-/// The dependency law, by folder: what each crate may use of the others. A crate uses rows above its own, of
+/// The dependency law: the crates that each crate may use, by folder. A crate uses rows above its own, of
 /// its own floor or of floors below. `core/algo` uses nothing at all, not even a library.
 const LAW: &[(&str, &[&str])] = &[
     ("core/algo", &[]),
@@ -113,12 +113,12 @@ const LAW: &[(&str, &[&str])] = &[
 /// The folders of `crates/`, the lowest first. The command stands on all of them.
 const FLOORS: &[&str] = &["core", "protocols", "worlds", "products"];
 
-/// The crate's name without its folder.
+/// Returns the crate's name without its folder.
 fn crate_name(room: &str) -> &str {
     room.rsplit('/').next().unwrap_or(room)
 }
 
-/// Every crate's folder below `crates/`: `core/algo`, …, `cli`.
+/// Returns every crate's folder below `crates/`: `core/algo`, …, `cli`.
 fn rooms() -> Vec<String> {
     let mut rooms: Vec<String> = files()
         .into_iter()
@@ -128,7 +128,7 @@ fn rooms() -> Vec<String> {
     rooms
 }
 
-/// The settings that messages of the libraries may name.
+/// Path of the file with the settings that messages of the libraries may name.
 const HINTS: &str = "crates/products/anabranch/src/error/hint.rs";
 
 /// Crates of machines: they report events and never print.
@@ -150,7 +150,7 @@ fn root() -> PathBuf {
 fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a readable directory").flatten() {
         let name = entry.file_name();
-        // Cargo marks its target directories with CACHEDIR.TAG; a module may well be called `target`.
+        // Cargo marks its target directories with CACHEDIR.TAG; a module may be called `target`.
         let skipped = [".git", "corpus", "artifacts", "__pycache__"].iter().any(|s| name == *s)
             || entry.path().join("CACHEDIR.TAG").exists();
         match entry.file_type() {
@@ -167,7 +167,7 @@ fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every text file of the repository, as (path from the root, text).
+/// Returns every text file of the repository as (path from the root, text).
 fn files() -> Vec<(String, String)> {
     let (root, mut paths) = (root(), Vec::new());
     walk(&root, &mut paths);
@@ -180,7 +180,7 @@ fn sources() -> Vec<(String, String)> {
     files().into_iter().filter(|(path, _)| path.ends_with(".rs")).collect()
 }
 
-/// Lines before the unit tests; a file of tests has none.
+/// Returns the number of lines before the unit tests; zero for a file of tests.
 fn lines_without_tests(path: &str, text: &str) -> usize {
     if path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("fuzz/") {
         return 0;
@@ -196,7 +196,7 @@ fn report(rule: &str, violations: &[String]) {
 
 #[test]
 fn lines_are_clean() {
-    // Spelled in two halves so that this file passes its own test.
+    // The words are in two halves, so that this file passes its own test.
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let macros = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
     let mut violations = Vec::new();
@@ -224,11 +224,11 @@ fn lines_are_clean() {
     report("clean lines", &violations);
 }
 
-/// So that they can be counted.
+/// Tests that one function skips tests, so that skipped tests can be counted.
 #[test]
 fn tests_are_skipped_by_one_function() {
     const OWNER: &str = "crates/worlds/net/src/testing.rs";
-    // In two halves, as above.
+    // The words are in two halves, so that this file passes its own test.
     let words = concat!("\"skip", "ped: ");
     let mut violations = Vec::new();
     for (path, text) in sources().into_iter().filter(|(path, _)| path != OWNER) {
@@ -238,7 +238,7 @@ fn tests_are_skipped_by_one_function() {
     report("skip tests by anabranch_net::testing", &violations);
 }
 
-/// The sources of each crate: (path below `src/`, text).
+/// Groups the sources by crate: (path below `src/`, text).
 fn by_crate(sources: &[(String, String)]) -> BTreeMap<&str, Vec<(&str, &str)>> {
     let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for (path, text) in sources {
@@ -315,7 +315,7 @@ fn algorithms_name_their_source() {
     report("every algorithm names its source", &violations);
 }
 
-/// What a manifest depends on, in every form but those for tests: (key, its line).
+/// Returns the dependencies of a manifest in every form, except those for tests: (key, its line).
 fn dependencies(manifest: &str) -> Vec<(String, &str)> {
     let (mut counts, mut found) = (false, Vec::new());
     for line in manifest.lines().map(str::trim) {
@@ -357,8 +357,8 @@ fn dependencies_point_up_the_table() {
     report("the dependency law", &violations);
 }
 
-/// The law itself keeps to the floors: what it allows a crate stands above it in the table, on its floor or
-/// lower.
+/// Tests that the law respects the floors: a crate may use only crates above it in the table, on its floor
+/// or on a lower one.
 #[test]
 fn the_law_keeps_to_the_floors() {
     let mut violations = Vec::new();
@@ -407,12 +407,13 @@ fn machines_are_quiet_and_exceptions_have_reasons() {
     report("quiet machines, reasoned exceptions", &violations);
 }
 
-/// A program that uses the library has no options: what they are called is the command's.
+/// Tests that libraries name no options: a program that uses a library has none, because the command defines
+/// them.
 #[test]
 fn options_are_named_by_the_command_alone() {
     let hints = fs::read_to_string(root().join(HINTS)).expect("the hints");
     let mut violations = Vec::new();
-    // Its options are those of the programs that it runs.
+    // This file names the options of the programs that it runs.
     let is_other = |path: &str| path == "crates/products/anabranch/src/openpgp.rs" || path == HINTS;
     let libraries = [
         "crates/products/anabranch/src/",

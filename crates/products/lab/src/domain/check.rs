@@ -1,4 +1,4 @@
-//! The fluid model held against the packet simulator: some draws, long enough to be steady.
+//! Compares the fluid model with the packet simulator: some draws, long enough to be steady.
 
 use anabranch_topology::zoo::Builtin;
 
@@ -7,40 +7,40 @@ use super::network::Rule;
 use super::study::{Both, Case, Clients, QUEUE_PACKETS, StudyNetwork};
 use super::{fluid, packets};
 
-/// The part of a run that is not counted: flows have not settled.
+/// Divisor of a run's length: this first part is not counted, because flows have not settled.
 const UNSETTLED: u64 = 5;
 
 /// A case of one draw in both worlds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// The network.
+    /// Name of the network.
     pub network: &'static str,
-    /// Which draw of it.
+    /// Number of the draw.
     pub draw: u64,
-    /// What clients do.
+    /// Setting of the clients.
     pub case: Case,
-    /// How long the packet simulation lasts, seconds of virtual time. The first fifth is not counted.
+    /// Length of the packet simulation, seconds of virtual time. The first fifth is not counted.
     pub seconds: u64,
 }
 
 /// The rates of each client in both worlds, packets a second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// Of the fluid model.
+    /// Rates by the fluid model.
     pub fluid: Vec<f64>,
-    /// Of the packet simulator.
+    /// Rates by the packet simulator.
     pub packets: Vec<f64>,
 }
 
 impl Compared {
-    /// By how much the sum of the fluid model's rates is more than that of the packet simulator, percent.
+    /// Returns by how much the sum of the fluid model's rates exceeds that of the packet simulator, percent.
     #[must_use]
     pub fn aggregate_error(&self) -> f64 {
         let (fluid, packets): (f64, f64) = (self.fluid.iter().sum(), self.packets.iter().sum());
         100.0 * (fluid / packets.max(f64::MIN_POSITIVE) - 1.0)
     }
 
-    /// The mean difference of a client's two rates, in percent of the mean rate.
+    /// Returns the mean difference of a client's two rates, in percent of the mean rate.
     #[must_use]
     pub fn client_error(&self) -> f64 {
         let differ: f64 = self.fluid.iter().zip(&self.packets).map(|(a, b)| (a - b).abs()).sum();
@@ -48,8 +48,8 @@ impl Compared {
     }
 }
 
-/// The cases that the report shows. Where links have 1 Gbit/s a window needs minutes to come back from a
-/// loss, so these last long.
+/// Returns the cases that the report shows. With links of 1 Gbit/s a window needs minutes to recover from a
+/// loss, so these cases last long.
 #[must_use]
 pub fn checks() -> Vec<Check> {
     let half = |network, rule| {
@@ -81,7 +81,7 @@ pub fn checks() -> Vec<Check> {
 }
 
 impl Check {
-    /// Both worlds. None if there is no such network.
+    /// Runs both worlds; `None` if there is no such network.
     #[must_use]
     pub fn run(&self, seed: u64) -> Option<Compared> {
         let studied = StudyNetwork::from(Builtin::named(self.network)?);

@@ -1,11 +1,11 @@
-//! The setting of the study (dissertation §4.2.3, Fig. 4.15): clients at the access nodes of a network,
-//! servers inside, and the paths between them.
+//! Draws the setting of the study (dissertation §4.2.3, Fig. 4.15): clients at the access nodes of a
+//! network, servers inside, and the paths between them.
 //!
-//! Two clients at each access node, over a link of 100 Mbit/s; a dual-homed one has a second link of 12
-//! Mbit/s to another access node at random. Servers are 10 to 20 % as many as clients, at random nodes;
-//! each client asks one of them. Links of the network take 5 ms, access links a random time. Where the text
-//! is silent: a server has no link of its own, a node may have several servers, shares and servers are
-//! drawn uniformly, each access link has a delay of its own.
+//! Each access node has two clients, over links of 100 Mbit/s; a dual-homed client has a second link of 12
+//! Mbit/s to another, random access node. There are 10 to 20 % as many servers as clients, at random nodes;
+//! each client uses one of them. Links of the network take 5 ms, access links a random time. Assumptions
+//! where the text is silent: a server has no link of its own, a node may have several servers, shares and
+//! servers are drawn uniformly, and each access link has a delay of its own.
 
 use anabranch_sim::Rng;
 use anabranch_topology::disjoint::{Disjoint, disjoint_paths};
@@ -16,30 +16,30 @@ use anabranch_topology::paths::{Costs, Path as Links, Router};
 use super::network::{Flow, Link, Network, Path, Rule};
 
 const CLIENTS_PER_ACCESS_NODE: usize = 2;
-/// Servers, in percent of the clients, from and to.
+/// Least and greatest number of servers, in percent of the clients.
 const SERVERS_PERCENT: (u64, u64) = (10, 20);
 /// Propagation delay of a link of the network, nanoseconds.
 const CORE_DELAY_NS: u64 = 5_000_000;
-/// The shortest delay of an access link, milliseconds.
+/// Shortest delay of an access link, milliseconds.
 const ACCESS_DELAY_MIN_MS: f64 = 5.0;
 /// Rates of a client's first and second access link, bits a second.
 pub const ACCESS_RATES_BITS: [u64; 2] = [100_000_000, 12_000_000];
 
-/// How paths are chosen.
+/// The rule that selects the paths of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// The k shortest loopless paths by hops (Yen).
     Shortest(usize),
     /// The shortest pair of link-disjoint paths; where there is none, the two shortest paths (Bhandari).
     Disjoint,
-    /// One path: the shortest by hops, over whichever access link. What gains are over.
+    /// One path: the shortest by hops, over either access link. Gains are relative to it.
     Single,
     /// One path: the shortest that ends with the fast access link.
     SingleFast,
 }
 
 impl Policy {
-    /// Its name.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -51,39 +51,40 @@ impl Policy {
     }
 }
 
-/// What is the same for all links of one kind.
+/// The parameters of all links of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// Rate of the links of the network, bits a second.
     pub core_rate_bits: u64,
-    /// The longest delay of an access link, milliseconds. The shortest is 5.
+    /// Longest delay of an access link, milliseconds. The shortest is 5.
     pub access_delay_max_ms: f64,
-    /// The limit of every queue, packets.
+    /// Limit of every queue, packets.
     pub queue_packets: u32,
 }
 
-/// A client, and where it gets its content from.
+/// A client and the server that it uses.
 #[derive(Clone, Debug)]
 struct Client {
     node: NodeId,
     server: NodeId,
-    /// Whether it uses several paths, where only half of the clients do.
+    /// Whether the client uses several paths, in cases where only half of the clients do.
     is_multipath: bool,
 }
 
-/// Clients, servers and delays as chance has them.
+/// One random draw of clients, servers and delays.
 #[derive(Clone, Debug)]
 pub struct Draw {
     graph: Graph,
     costs: Costs,
-    /// Of each link: how far into the range of access delays, 0 to 1, and its rate; none: one of the network.
+    /// For each access link: its place in the range of delays, 0 to 1, and its rate; `None` for links of the
+    /// network.
     access: Vec<Option<(f64, u64)>>,
     clients: Vec<Client>,
 }
 
 impl Draw {
-    /// The draw `index` of `seed` in a network of this name, with single- or dual-homed clients. A network
-    /// with fewer than two access nodes has no dual-homed clients, so there are none at all.
+    /// Draws number `index` of `seed` in a network with this name, with single- or dual-homed clients. A
+    /// network with fewer than two access nodes can have no dual-homed clients, so it has no clients at all.
     ///
     /// # Errors
     /// If the network has no room for the clients.
@@ -101,7 +102,7 @@ impl Draw {
         }
         let mut access = Vec::new();
         for link in network.links() {
-            // Links of a line are made one by one: groups and queues are of one direction.
+            // Make the two links of a line one by one: groups and queues belong to one direction.
             builder.link(link.from, link.to, None, CORE_DELAY_NS)?;
             access.push(None);
         }
@@ -110,8 +111,8 @@ impl Draw {
         for (place, first) in points.iter().enumerate().filter(|_| !is_dual_homed || points.len() > 1) {
             for _ in 0..CLIENTS_PER_ACCESS_NODE {
                 let node = builder.node(&format!("client {place} {}", nodes.len()), None)?;
-                // One way: nobody's packets go through a client. All numbers are drawn in both kinds, so that
-                // a client's first link is the same in both.
+                // Make the links one-way, so that no packets pass through a client. Draw all numbers for
+                // both kinds, so that a client's first link is equal in both.
                 let other = (place + 1 + rng.below(points.len().max(2) as u64 - 1) as usize) % points.len();
                 let delays = [rng.unit(), rng.unit()];
                 let ends = [*first, points[other]];
@@ -136,19 +137,19 @@ impl Draw {
         Ok(Self { costs: Costs::hops(&graph), graph, access, clients })
     }
 
-    /// How many clients there are.
+    /// Returns the number of clients.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Which clients have several paths where only half of them do.
+    /// Returns whether each client has several paths, in cases where only half of them do.
     #[must_use]
     pub fn multipath_of_half(&self) -> Vec<bool> {
         self.clients.iter().map(|client| client.is_multipath).collect()
     }
 
-    /// The paths of each client from its server.
+    /// Returns the paths of each client from its server.
     #[must_use]
     pub fn paths(&self, policy: Policy) -> Vec<Vec<Links>> {
         let mut router = Router::new(&self.graph, self.costs.clone());
@@ -168,7 +169,7 @@ impl Draw {
         self.clients.iter().map(paths).collect()
     }
 
-    /// Costs by which no path ends with a second access link.
+    /// Returns costs by which no path ends with a second access link.
     fn only_fast(&self) -> Costs {
         let is_second = |id: LinkId| {
             self.access[id.index()].is_some_and(|(_, rate_bits)| rate_bits == ACCESS_RATES_BITS[1])
@@ -176,16 +177,16 @@ impl Draw {
         Costs::by(&self.graph, |id, _| if is_second(id) { 1 << 20 } else { 1 })
     }
 
-    /// Which of the paths of each client are in one group: those that share a link, as the topology manager
-    /// says.
+    /// Returns the group of each path of each client: paths that share a link are in one group, as the
+    /// topology manager reports.
     #[must_use]
     pub fn groups(&self, paths: &[Vec<Links>]) -> Vec<Vec<u32>> {
         let mut grouping = Grouping::new(self.graph.links().len());
         paths.iter().map(|paths| grouping.group_ids(paths)).collect()
     }
 
-    /// The network in which every client uses `paths`; those of one client are in one group where `groups` is
-    /// none.
+    /// Returns the network in which every client uses `paths`; if `groups` is `None`, all paths of a client
+    /// are in one group.
     #[must_use]
     pub fn network(
         &self,
@@ -205,8 +206,8 @@ impl Draw {
         Network { links: self.links(parameters), flows: paths.iter().enumerate().map(flow).collect() }
     }
 
-    /// The network in which half of the clients use `paths` in one group by `rule`, and the others a single
-    /// TCP on their first path.
+    /// Returns the network in which half of the clients use `paths` in one group by `rule`, and the others a
+    /// single TCP on their first path.
     #[must_use]
     pub fn half_multipath(&self, parameters: &Parameters, rule: Rule, paths: &[Vec<Links>]) -> Network {
         let mut network = self.network(parameters, rule, paths, None);
@@ -233,7 +234,7 @@ impl Draw {
     }
 }
 
-/// Which `count` of `all` chance has chosen.
+/// Draws `count` of `all` at random; returns which ones are chosen.
 fn chosen(rng: &mut Rng, all: usize, count: usize) -> Vec<bool> {
     let mut order: Vec<usize> = (0..all).collect();
     let mut chosen = vec![false; all];
@@ -245,7 +246,7 @@ fn chosen(rng: &mut Rng, all: usize, count: usize) -> Vec<bool> {
     chosen
 }
 
-/// Whether some two of the paths share no link.
+/// Whether two of the paths share no link.
 #[must_use]
 pub fn has_disjoint_pair(paths: &[Links]) -> bool {
     let apart = |a: &Links, b: &Links| a.links.iter().all(|link| !b.links.contains(link));

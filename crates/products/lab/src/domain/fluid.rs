@@ -1,55 +1,57 @@
-//! The steady state of a network of flows, without packets: each link has a loss probability, each window
-//! follows from the loss probabilities of its path, and both are changed until every link that loses packets
-//! is as full as its flows can keep it.
+//! Computes the steady state of a network of flows, without packets: each link has a loss probability, and
+//! each window follows from the loss probabilities of its path. Both change until every link that loses
+//! packets is as full as its flows can keep it.
 //!
 //! Source of the method: S. H. Low, "A duality model of TCP and queue management algorithms", IEEE/ACM ToN
-//! 11(4), 2003 (loss probabilities as prices of links). With w the mean window of a subflow in packets, T its
-//! round-trip time, x = w/T its rate, p the part of its packets that begin a congestion event:
+//! 11(4), 2003 (loss probabilities as prices of links). A subflow has the mean window w in packets, the
+//! round-trip time T, the rate x = w/T, and the fraction p of packets that begin a congestion event:
 //!
-//! * **Balance.** What a window gains in one round trip is what losses take: p w · c w = g, with g the growth
-//!   a round trip and c the part of the window that one event takes.
+//! * **Balance.** Losses take from a window in one round trip as much as it gains: p w · c w = g, with g the
+//!   growth a round trip and c the fraction of the window that one event takes.
 //!   * Reno: g = 1, c = 1/2.
-//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most all of
-//!     it; m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the one with
-//!     the shortest T when the event comes, and then the queue of the one that is hit is full. Queues
-//!     fluctuate, so each may be the best one: m_t is the mean over them, weighed by T⁻¹⁶.
+//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most the
+//!     whole window; m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the
+//!     one with the shortest T when the event comes; at that time the queue of the path that loses is full.
+//!     Queues fluctuate, so each path may be the best: m_t is the mean over them, weighed by T⁻¹⁶.
 //!   * LIA (RFC 6356): g = w · min(max(w/T²) / (Σ w/T)², 1/w), c = 1/2.
-//! * **Who is hit.** When a queue overflows, all flows grow for another round trip, so about G = Σ g packets
-//!   are dropped, at least one. A subflow with the share s of the link's rate loses at least one of them with
-//!   probability H = 1 − (1 − s)^G, and that is one event however many it loses. So of the link's loss
-//!   probability it feels the part H/(G s): a large subflow loses several packets in one event.
-//! * **Sawtooth.** An event takes the part δ = Σ s c H from the sum of the windows. In bandwidth-delay
-//!   products of the link the sum goes from (1 + b)(1 − δ) to 1 + b, with b the queue's limit. Where it
-//!   begins below 1 the link idles: the mean of that sawtooth is the rate that flows can use, and
-//!   likewise the mean queue, which is part of T.
+//! * **Loss events.** When a queue overflows, all flows grow for another round trip, so about G = Σ g
+//!   packets are dropped, at least one. A subflow with the share s of the link's rate loses at least one of
+//!   them with probability H = 1 − (1 − s)^G; several losses at once are one event. The subflow therefore
+//!   feels the part H/(G s) of the link's loss probability: a large subflow loses several packets in one
+//!   event.
+//! * **Sawtooth.** An event takes the fraction δ = Σ s c H from the sum of the windows. In bandwidth-delay
+//!   products of the link the sum goes from (1 + b)(1 − δ) to 1 + b, with b the queue's limit. If it begins
+//!   below 1, the link idles: the mean of that sawtooth is the rate that flows can use. The mean queue,
+//!   which is part of T, follows likewise.
 //!
-//! What it leaves out: slow start and how long the state takes to be reached, timeouts, windows as whole
-//! packets, correlation between the links of a path, phase effects of drop-tail queues.
+//! The model leaves out slow start, the time until the state is reached, timeouts, windows as whole packets,
+//! correlation between the links of a path, and phase effects of drop-tail queues.
 
 use super::network::{Network, Rule};
 
-/// Rounds at most.
+/// Most rounds.
 const ROUNDS_MAX: usize = 3_000;
-/// A link is right when its load is this near to what its flows can use, as part of it.
+/// Relative distance of a link's load from the usable load at which the link has converged.
 const TOLERANCE: f64 = 2e-3;
-/// The least loss probability of a link: nobody loses anything.
+/// Least loss probability of a link: practically no loss.
 const PRICE_MIN: f64 = 1e-11;
-/// How much of the new value is taken in a round, of all that follows from the rates.
+/// Weight of the new value in a round, for all values that follow from the rates.
 const DAMPING: f64 = 0.15;
 /// Half of the power of 1/T that stands for how often a subflow is the best of its group.
 const BEST_POWER: i32 = 8;
-/// A link counts as a bottleneck, and has a queue, as far as this part of its flows' losses is there.
+/// A link counts as a bottleneck, and has a queue, in proportion to its part of its flows' losses, up to
+/// this part.
 const BOTTLENECK_PART: f64 = 0.05;
 
-/// Where rates settle.
+/// The steady state of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steady {
     /// Rate of each path of each flow, packets a second.
     pub rates: Vec<Vec<f64>>,
-    /// The most by which a link is loaded beyond what it can carry, or below what its flows could use where
-    /// it still loses packets, as part of that.
+    /// Greatest relative excess of a link's load over its usable capacity, or shortfall where the link still
+    /// loses packets.
     pub residual: f64,
-    /// Rounds that it took.
+    /// Number of rounds computed.
     pub rounds: usize,
 }
 
@@ -66,15 +68,15 @@ struct Sub {
     links: std::ops::Range<usize>,
     base_rtt: f64,
     rtt: f64,
-    /// Part of its packets that begin a congestion event.
+    /// Fraction of its packets that begin a congestion event.
     p: f64,
     window: f64,
     rate: f64,
     /// Growth in a round trip, packets.
     growth: f64,
-    /// Part of its window that an event takes.
+    /// Fraction of its window that an event takes.
     cut: f64,
-    /// Round-trip time when an event comes: the queue that overflows is full then.
+    /// Round-trip time when an event comes: the queue that overflows is then full.
     rtt_at_loss: f64,
     m_t: f64,
 }
@@ -92,25 +94,25 @@ struct LinkState {
     price: f64,
     /// Mean queue, seconds.
     wait: f64,
-    /// The part of the capacity that flows can use.
+    /// Fraction of the capacity that flows can use.
     usable: f64,
     load: f64,
 }
 
 struct Solver {
     links: Vec<LinkState>,
-    /// Links of all subflows, one after the other; with each the part of its price that the subflow feels.
+    /// Links of all subflows, one after the other, each with the part of its price that the subflow feels.
     on: Vec<(usize, f64)>,
     subs: Vec<Sub>,
     groups: Vec<Coupled>,
-    /// Of each link: the entries of `on`, and their subflows.
+    /// For each link: the indices of its entries in `on`, with their subflows.
     users: Vec<Vec<(usize, usize)>>,
 }
 
-/// Where the rates of a network settle. Deterministic.
+/// Computes the rates at which the flows of a network settle. The result is deterministic.
 ///
 /// # Panics
-/// If a path has no link, or one that is not of the network.
+/// If a path has no link, or one that the network does not have.
 #[must_use]
 pub fn solve(network: &Network) -> Steady {
     let (mut solver, places) = Solver::new(network);
@@ -124,7 +126,7 @@ pub fn solve(network: &Network) -> Steady {
 }
 
 impl Solver {
-    /// The solver, and the subflow of each path of each flow.
+    /// Creates the solver; returns it with the subflow of each path of each flow.
     fn new(network: &Network) -> (Self, Vec<Vec<usize>>) {
         let state = |link: &super::network::Link| LinkState {
             capacity: link.packets_per_second(),
@@ -175,7 +177,7 @@ impl Solver {
         (Self { links, on, subs, groups, users }, places)
     }
 
-    /// One round; the residual before it.
+    /// Computes one round; returns the residual before it.
     fn round(&mut self) -> f64 {
         let Self { links, on, subs, groups, .. } = self;
         for sub in &mut *subs {
@@ -209,12 +211,13 @@ impl Solver {
         residual
     }
 
-    /// Moves a link's price, and what follows from the rates over it; how far its load is from right.
+    /// Changes a link's price and the values that follow from the rates over it; returns how far its load is
+    /// off.
     fn update(&mut self, id: usize) -> f64 {
         let Self { links, on, subs, users, .. } = self;
         let link = &mut links[id];
         let over = link.load / (link.capacity * link.usable);
-        // What the subflows would do without this link, and how much of what they feel is from here.
+        // Sum the subflows' state without this link, and the part of their losses that this link causes.
         let (mut rtt, mut growth, mut here) = (0.0, 0.0, 0.0);
         for (entry, sub) in &users[id] {
             let sub = &subs[*sub];
@@ -238,27 +241,29 @@ impl Solver {
         let part = (here / BOTTLENECK_PART).min(1.0);
         link.usable += DAMPING * (sawtooth.usable - link.usable);
         link.wait += DAMPING * (part * sawtooth.queue * rtt - link.wait);
-        // Loads go with the root of prices, or faster: half of the step that is right for one link alone.
+        // Loads go with the root of prices, or faster: take half of the step that is right for one link
+        // alone.
         link.price = (link.price * over.clamp(0.25, 4.0).sqrt()).max(PRICE_MIN);
         if over > 1.0 { over - 1.0 } else { (1.0 - over) * part }
     }
 }
 
-/// The cycle of the sum of the windows on one link, in bandwidth-delay products of it.
+/// The cycle of the sum of the windows on one link, in bandwidth-delay products of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sawtooth {
-    /// The mean rate, as part of the capacity.
+    /// Mean rate, as a fraction of the capacity.
     usable: f64,
-    /// The mean queue.
+    /// Mean queue.
     queue: f64,
 }
 
 impl Sawtooth {
-    /// Where the queue holds at most `limit`, and an overflow takes the part `taken` of the windows. The sum
-    /// grows by the same in each round trip, and a round trip is longer by what is queued.
+    /// Computes the cycle for a queue limit `limit` and overflows that take the fraction `taken` of the
+    /// windows. The sum grows by a constant in each round trip, and the queue lengthens a round trip.
     fn new(limit: f64, taken: f64) -> Self {
         let (top, low) = (1.0 + limit, (1.0 + limit) * (1.0 - taken.min(1.0)));
-        // Time below 1, where the rate is the sum of the windows; then above, where it is the capacity.
+        // First the time below 1, where the rate is the sum of the windows; then above, where it is the
+        // capacity.
         let (idle, sent) = if low < 1.0 { (1.0 - low, (1.0 - low * low) / 2.0) } else { (0.0, 0.0) };
         let full_from = low.max(1.0);
         let full = (top * top - full_from * full_from) / 2.0;
@@ -272,7 +277,7 @@ impl Sawtooth {
 }
 
 impl Coupled {
-    /// The windows that balance growth and losses.
+    /// Computes the windows that balance growth and losses.
     fn windows(&self, subs: &mut [Sub]) {
         match self.rule {
             Rule::Reno => {
@@ -313,8 +318,8 @@ fn nmcc(subs: &mut [Sub]) {
     }
 }
 
-/// w = κ/p for all, with κ² = 2 max(1/(p T²)) / (Σ 1/(p T))², as follows from the balance; none has more
-/// than a TCP on its path.
+/// Computes LIA's windows: w = κ/p for all subflows, with κ² = 2 max(1/(p T²)) / (Σ 1/(p T))² from the
+/// balance; no window exceeds that of a TCP on its path.
 fn lia(subs: &mut [Sub]) {
     let (mut best, mut sum) = (0f64, 0.0);
     for sub in &*subs {
@@ -330,7 +335,7 @@ fn lia(subs: &mut [Sub]) {
 }
 
 impl Sub {
-    /// p w · c w = g. A window is at least one packet.
+    /// Computes the window from p w · c w = g. A window is at least one packet.
     fn balance(&mut self) {
         self.window = (self.growth / (self.p * self.cut)).sqrt().max(1.0);
     }
@@ -341,12 +346,12 @@ mod tests {
     use super::super::network::{Flow, Link, Path};
     use super::*;
 
-    /// Links of 10 Mbit/s and 25 ms, with a queue of half a bandwidth-delay product or so.
+    /// Returns links of 10 Mbit/s and 25 ms, with a queue of about half a bandwidth-delay product.
     fn links(count: usize) -> Vec<Link> {
         vec![Link { rate_bits: 10_000_000, delay_ns: 25_000_000, queue_packets: 20 }; count]
     }
 
-    /// A flow over single links, all of them in one group.
+    /// Returns a flow over single links, all of them in one group.
     fn flow(rule: Rule, over: &[usize]) -> Flow {
         let path = |link: &usize| Path { links: vec![*link], group: 0 };
         Flow { rule, paths: over.iter().map(path).collect() }
@@ -360,7 +365,8 @@ mod tests {
         rates.iter().map(|rate| 100.0 * rate / all).collect()
     }
 
-    /// Two subflows beside one TCP (dissertation, Fig. 4.14 a): LIA and NMCC half, uncoupled two thirds.
+    /// Beside one TCP, two subflows get (dissertation, Fig. 4.14 a): a half with LIA and NMCC, two thirds
+    /// uncoupled.
     #[test]
     fn a_shared_bottleneck() {
         for (rule, expected) in [(Rule::Nmcc, 50.0), (Rule::Lia, 50.0), (Rule::Reno, 66.7)] {
@@ -371,7 +377,7 @@ mod tests {
         assert!(equal.iter().all(|share| (share - 20.0).abs() < 0.1), "{equal:?}");
     }
 
-    /// On links that nobody else uses, a loss of NMCC idles the link, unless the subflows are told apart.
+    /// On private links, a loss of NMCC idles the link, unless the subflows are in different groups.
     #[test]
     fn private_links() {
         let mut apart = flow(Rule::Nmcc, &[0, 1]);
@@ -399,7 +405,8 @@ mod tests {
     fn sawtooth() {
         // A queue of a bandwidth-delay product keeps the link full through half a cut.
         assert_eq!(Sawtooth::new(1.0, 0.5).usable, 1.0);
-        // Without a queue it is three quarters (mean of 1/2 to 1), and half if all is taken.
+        // Without a queue the rate is three quarters (the mean of 1/2 to 1), and half if an event takes
+        // everything.
         assert!((Sawtooth::new(0.0, 0.5).usable - 0.75).abs() < 1e-12);
         assert!((Sawtooth::new(0.0, 1.0).usable - 0.5).abs() < 1e-12);
         let nothing = Sawtooth::new(0.3, 0.0);

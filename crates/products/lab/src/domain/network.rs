@@ -1,4 +1,4 @@
-//! What both worlds of the study run: links, and flows with the paths and groups that they have.
+//! Defines the networks of the study for both worlds: links, and flows with their paths and groups.
 
 /// Size of a data packet on the wire, bytes.
 pub const PACKET_BYTES: u16 = 1_500;
@@ -6,7 +6,7 @@ pub const PACKET_BYTES: u16 = 1_500;
 /// The rule by which the subflows of one group move their windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// One TCP (RFC 5681). Subflows do not know of each other.
+    /// One TCP (RFC 5681): subflows do not know of each other.
     Reno,
     /// Normalised multipath congestion control (dissertation §4.2.2), with the threshold factor m_t.
     Nmcc,
@@ -15,7 +15,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Its name, as `--cc` has it.
+    /// Returns the name of the rule, as in `--cc`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,16 +29,16 @@ impl Rule {
 /// One direction of a link with a drop-tail queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bits a second.
+    /// Rate, bits a second.
     pub rate_bits: u64,
     /// Propagation delay, nanoseconds.
     pub delay_ns: u64,
-    /// What the queue holds at most, packets.
+    /// Limit of the queue, packets.
     pub queue_packets: u32,
 }
 
 impl Link {
-    /// Data packets that it sends a second.
+    /// Returns the data packets that the link sends a second.
     #[must_use]
     pub fn packets_per_second(&self) -> f64 {
         self.rate_bits as f64 / (8.0 * f64::from(PACKET_BYTES))
@@ -48,18 +48,18 @@ impl Link {
 /// A path of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The links that data crosses, as indices of [`Network::links`]. Acknowledgements meet no queue.
+    /// Links that data crosses, as indices of [`Network::links`]. Acknowledgements meet no queue.
     pub links: Vec<usize>,
-    /// Subflows of one number are coupled.
+    /// Group of the subflow: subflows with equal numbers are coupled.
     pub group: u32,
 }
 
 /// A flow without end, from one server to one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// How it moves the windows of each group.
+    /// Rule by which the windows of each group move.
     pub rule: Rule,
-    /// Its paths, one subflow each.
+    /// Paths, with one subflow each.
     pub paths: Vec<Path>,
 }
 
@@ -73,13 +73,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// One-way propagation delay of a path, nanoseconds.
+    /// Returns the one-way propagation delay of a path, nanoseconds.
     #[must_use]
     pub fn delay_ns(&self, path: &Path) -> u64 {
         path.links.iter().map(|link| self.links[*link].delay_ns).sum()
     }
 
-    /// The time from a packet to its acknowledgement where nothing is queued, seconds: propagation there and
+    /// Returns the time from a packet to its acknowledgement without queues, seconds: propagation there and
     /// back, and the time that each link takes to send a packet.
     #[must_use]
     pub fn base_rtt_s(&self, path: &Path) -> f64 {

@@ -1,4 +1,4 @@
-//! The same networks in the packet simulator: what the fluid model is held against.
+//! Runs networks of the study in the packet simulator, with which the fluid model is compared.
 
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Rate, Span, Time};
@@ -8,16 +8,16 @@ use super::network::{Network, PACKET_BYTES};
 use crate::packet_flows::FlowConfig;
 use crate::simulation::Simulation;
 
-/// Flows start within this, milliseconds.
+/// Flows start at random times up to this, milliseconds.
 const START_WITHIN_MS: u64 = 1_000;
 
-/// Delivers packets over a network and measures rates.
+/// Simulates packets over a network and measures rates.
 ///
-/// Each of `marks_s` is a second of virtual time, ascending; the answer has one entry for each two that
-/// follow each other: the mean rate of each flow between them, packets a second.
+/// Each of `marks_s` is a second of virtual time, in ascending order. For each two consecutive marks the
+/// result has the mean rate of each flow between them, packets a second.
 ///
 /// # Panics
-/// If a path has a link that is not of the network.
+/// If a path has a link that the network does not have.
 #[must_use]
 pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
     let mut simulation = Simulation::new(seed);

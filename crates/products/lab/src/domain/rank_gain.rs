@@ -1,33 +1,33 @@
-//! What one rule gives the clients of a draw more than another, by rank (dissertation, Fig. 4.16).
+//! Computes how much more one rule gives the clients of a draw than another, by rank (dissertation, Fig.
+//! 4.16).
 
 use crate::table::{SampleSummary, summary};
 
-/// Ranks at which curves are given, in percent of the flows, the slowest first.
+/// Number of ranks of a curve: from the slowest flow to the fastest in steps of 10 % of the flows.
 pub const RANKS: usize = 11;
 
-/// Curves by rank over many draws, of a rule and of another one. Every draw counts the same.
+/// Curves by rank over many draws, of a rule and of another one. All draws have equal weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankGain {
-    /// Rates by rank in percent of that of the fastest, of the rule and of the other (a.1, b.1).
+    /// Rates by rank in percent of the fastest rate, by the rule and by the other (a.1, b.1).
     pub relative: [[f64; RANKS]; 2],
-    /// What the rule gives each rank more than the other, percent of the other's (a.2, b.2): the mean over
-    /// the draws of the gain in each.
+    /// Gain of each rank by the rule over the other, percent (a.2, b.2): the mean of the draws' gains.
     pub gain: [f64; RANKS],
-    /// The same of the slowest rank, with its interval.
+    /// Gain of the slowest rank, percent, with its interval.
     pub slowest: Mean,
-    /// Half of the draws have a larger gain of the slowest rank.
+    /// Median of the gain of the slowest rank over the draws, percent.
     pub slowest_median: f64,
-    /// The gain of the slowest rank's mean rate over all draws. It has no mean of ratios, which is more than
-    /// nothing where rates differ by chance alone.
+    /// Gain of the slowest rank's mean rate over all draws, percent. It contains no mean of ratios, which
+    /// exceeds zero even if rates differ by chance alone.
     pub slowest_of_means: f64,
-    /// What the rule gives all together more than the other, percent.
+    /// Gain of all clients together by the rule over the other, percent.
     pub aggregate: Mean,
-    /// The part of the ranks that gain, percent.
+    /// Fraction of the ranks that gain, percent.
     pub gaining: f64,
 }
 
 impl RankGain {
-    /// Of the rates of all clients in each draw, by the rule and by the other.
+    /// Computes the curves from the rates of all clients in each draw, by the rule and by the other.
     pub fn new<'a>(draws: impl Iterator<Item = [&'a [f64]; 2]>) -> Self {
         let mut relative = [[0.0; RANKS]; 2];
         let (mut gains, mut slowest_rates, mut gaining) = ([0.0; RANKS], [0.0; 2], 0.0);
@@ -78,7 +78,7 @@ impl Mean {
         Self { mean, half: ci95.unwrap_or(0.0) }
     }
 
-    /// Of the networks, each of which counts the same.
+    /// Returns the mean of the networks' means, all with equal weight.
     pub(super) fn of_means(means: &[Self]) -> Self {
         let n = means.len().max(1) as f64;
         let squares: f64 = means.iter().map(|m| m.half * m.half).sum();
@@ -90,7 +90,7 @@ fn add(sums: &mut [f64; RANKS], values: &[f64; RANKS]) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
-/// `sorted` at ranks from 0 to 100 percent, straight lines between.
+/// Returns `sorted` at ranks from 0 to 100 percent, linearly interpolated.
 fn at_ranks(sorted: &[f64]) -> [f64; RANKS] {
     let last = sorted.len().saturating_sub(1);
     std::array::from_fn(|rank| {
@@ -107,12 +107,12 @@ fn sorted(rates: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The sum of rates.
+/// Returns the sum of rates.
 pub(super) fn sum(rates: &[f64]) -> f64 {
     rates.iter().sum()
 }
 
-/// By how much `a` is more than `b`, percent.
+/// Returns by how much `a` exceeds `b`, percent; zero if `b` is zero.
 pub(super) fn more(a: f64, b: f64) -> f64 {
     if b > 0.0 { 100.0 * (a / b - 1.0) } else { 0.0 }
 }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn gains_are_those_of_ranks_and_not_of_clients() {
-        // The same rates for other clients: nobody's rank gains.
+        // Other clients have these rates: no rank gains.
         let same = RankGain::new([[&[1.0, 2.0, 4.0][..], &[4.0, 1.0, 2.0]]].into_iter());
         assert_eq!((same.gain, same.gaining, same.aggregate.mean), ([0.0; RANKS], 0.0, 0.0));
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
     fn nothing_is_no_gain() {
         let none = RankGain::new(std::iter::empty());
         assert_eq!((none.gain, none.slowest, none.slowest_of_means), ([0.0; RANKS], Mean::default(), 0.0));
-        // Who had nothing has no percentage more.
+        // A client that had nothing has no gain in percent.
         assert_eq!(RankGain::new([[&[1.0][..], &[0.0]]].into_iter()).gain, [0.0; RANKS]);
     }
 }

@@ -1,36 +1,37 @@
-//! Where the printed curve of Fig. 4.16 may come from: gains by rank where the other side is no coupled rule,
-//! where rates are measured soon after the start, and where nothing differs but chance.
+//! Tests possible origins of the printed curve of Fig. 4.16: gains by rank against an uncoupled rule, rates
+//! measured soon after the start, and differences by chance alone.
 
 use super::network::Rule;
 use super::rank_gain::{RankGain, more};
 use super::study::{Both, Case, Clients, Options, World};
 
-/// The settings in which they are compared: rate of the network's links, Mbit/s, and the longest access
-/// delay, ms.
+/// Settings in which pairs are compared: rate of the network's links, Mbit/s, and the longest access delay,
+/// ms.
 pub const SETTINGS: [(u64, u64); 2] = [(10, 125), (10, 500)];
-/// Draws of each network at most: packets take their time.
+/// Most draws of each network: packet simulations are slow.
 pub const PAIR_DRAWS_MAX: u64 = 20;
-/// What the seed of the flows' start is for the other side, where flows start at other times.
+/// Number added to the seed of the flows' start on the other side, if flows start at other times there.
 const RESTARTED: u64 = 1 << 32;
-/// Three seconds just after all have started.
+/// Three seconds just after all flows have started.
 const AT_ONCE: World = World::Packets { from_s: 1, until_s: 4 };
-/// Three seconds once most have left slow start.
+/// Three seconds after most flows have left slow start.
 const LATER: World = World::Packets { from_s: 10, until_s: 13 };
 
-/// Two ways to send in the same draws.
+/// Two ways to send in equal draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The rule of the multipath clients, and the other one.
+    /// Rule of the multipath clients, and the other rule.
     pub rules: [Rule; 2],
-    /// Paths of a multipath client.
+    /// Number of paths of a multipath client.
     pub paths: usize,
-    /// Where rates come from.
+    /// World that the rates come from.
     pub world: World,
     /// Whether the flows start at other times on the other side.
     pub is_restarted: bool,
 }
 
-/// The pairs that the report shows. Uncoupled: a TCP on each path, the least friendly that a client can be.
+/// Pairs that the report shows. Uncoupled means a TCP on each path, the least friendly behaviour of a
+/// client.
 pub const PAIRS: [Pair; 10] = [
     pair([Rule::Nmcc, Rule::Lia], 2, World::Fluid),
     pair([Rule::Nmcc, Rule::Lia], 3, World::Fluid),
@@ -58,7 +59,7 @@ pub struct PairTask {
     pair: Pair,
 }
 
-/// One task for each draw of each network, for each pair, for each setting.
+/// Returns one task for each setting, pair, network and draw.
 #[must_use]
 pub fn tasks(options: &Options) -> Vec<PairTask> {
     let mut tasks = Vec::new();
@@ -73,12 +74,12 @@ pub fn tasks(options: &Options) -> Vec<PairTask> {
     tasks
 }
 
-/// What became of a task.
+/// The result of a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairResult {
-    /// The rate of each client on both sides, packets a second.
+    /// Rate of each client on both sides, packets a second.
     pub rates: [Vec<f64>; 2],
-    /// Which clients have several paths.
+    /// Whether each client has several paths.
     pub is_multipath: Vec<bool>,
 }
 
@@ -87,7 +88,7 @@ impl PairTask {
     #[must_use]
     pub fn run(&self) -> PairResult {
         let Self { options, network, draw, setting: (core_mbits, delay_max_ms), pair } = self;
-        // It has room: that was seen when it was made.
+        // The graph has room: this was checked when the network was made.
         let Ok(both) = Both::new(&options.networks[*network], options.seed, *draw) else {
             return PairResult::default();
         };
@@ -107,20 +108,20 @@ impl PairTask {
 pub struct PairGain {
     /// Rate of the network's links, Mbit/s, and the longest access delay, ms.
     pub setting: (u64, u64),
-    /// What is compared.
+    /// Pair that is compared.
     pub pair: Pair,
-    /// Gains by rank of the one over the other.
+    /// Gains by rank of the first side over the second.
     pub ranks: RankGain,
-    /// The mean rate of a client with several paths in that of one with a TCP, of both.
+    /// Mean rate of a multipath client divided by that of a single-path client, on both sides.
     pub multipath_share: [f64; 2],
-    /// What the clients with one TCP gain together, percent.
+    /// Gain of all single-path clients together, percent.
     pub single_gain: f64,
 }
 
-/// All pairs, from the results of all [`tasks`] in their order.
+/// Computes the gains of all pairs from the results of all [`tasks`] in their order.
 ///
 /// # Panics
-/// If there are not as many as tasks.
+/// If the number of results differs from the number of tasks.
 #[must_use]
 pub fn pair_gains(options: &Options, results: &[PairResult]) -> Vec<PairGain> {
     let draws = options.networks.len() * options.draws.min(PAIR_DRAWS_MAX) as usize;
@@ -134,7 +135,7 @@ pub fn pair_gains(options: &Options, results: &[PairResult]) -> Vec<PairGain> {
             };
             results.iter().map(chosen).sum()
         };
-        // There are as many of the one kind as of the other.
+        // Both kinds have equally many clients.
         let share = |side| total(side, true) / total(side, false).max(f64::MIN_POSITIVE);
         PairGain {
             setting,

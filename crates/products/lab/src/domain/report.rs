@@ -1,4 +1,4 @@
-//! The figures as Markdown tables, ours beside the dissertation's averages, and the page that has them all.
+//! Formats the figures as Markdown tables, with the dissertation's averages, and the page that holds them.
 
 use super::check::{Check, Compared};
 use super::draw::Policy;
@@ -7,12 +7,12 @@ use super::rank_gain::{RANKS, RankGain};
 use super::rank_pairs::{PAIR_DRAWS_MAX, PairGain, SETTINGS};
 use super::study::{CAPACITIES_MBITS, Clients, Gain, Mean, POLICIES, Study, World};
 
-/// The text of the page; `{{NAME}}` stands for a table.
+/// Text of the page; `{{NAME}}` stands for a table.
 const PAGE: &str = include_str!("report.md");
 
-/// The averages that the dissertation prints for Fig. 4.17, percent: capacity in Mbit/s, place in
-/// [`POLICIES`], gain without and with the topology manager. Where it prints the gain with it and what it
-/// adds, the other is the difference.
+/// Averages that the dissertation prints for Fig. 4.17, percent: capacity in Mbit/s, index in [`POLICIES`],
+/// gain without and with the topology manager. Where it prints the gain with the manager and the gain that
+/// the manager adds, the value without it is the difference.
 const DISSERTATION: [(u64, usize, Option<f64>, f64); 6] = [
     (10, 0, Some(14.0), 14.0),
     (10, 1, Some(24.0), 24.0),
@@ -21,10 +21,11 @@ const DISSERTATION: [(u64, usize, Option<f64>, f64); 6] = [
     (1_000, 1, Some(79.0), 87.0),
     (1_000, 2, Some(76.0), 87.0),
 ];
-/// The part of the clients with disjoint paths by [`POLICIES`], percent, in the dissertation.
+/// Fraction of the clients with disjoint paths by [`POLICIES`], percent, in the dissertation.
 const DISSERTATION_DISJOINT: [f64; 3] = [32.0, 51.0, 86.0];
-/// What it says of Fig. 4.16: rate of the links in Mbit/s, the longest access delay in ms, the gain of the
-/// slowest, and the part of the ranks that gain. Of 1 Gbit/s it says that the curves are those of 100 Mbit/s.
+/// Statements of the dissertation on Fig. 4.16: rate of the links in Mbit/s, the longest access delay in ms,
+/// the gain of the slowest, and the fraction of the ranks that gain. It says that the curves of 1 Gbit/s
+/// equal those of 100 Mbit/s.
 const DISSERTATION_RANKS: [(u64, u64, &str, &str); 5] = [
     (1_000, 125, "as 100 Mbit/s", "-"),
     (100, 125, "less than 100 %", "-"),
@@ -33,23 +34,23 @@ const DISSERTATION_RANKS: [(u64, u64, &str, &str); 5] = [
     (10, 500, "less than 100 %", "some 80 %"),
 ];
 
-/// What the page is made of.
+/// The contents of the page.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// By the fluid model, as the dissertation has it.
+    /// Study by the fluid model, with the dissertation's settings.
     pub study: Study,
-    /// The same with queues ten times as long.
+    /// Study by the fluid model with queues ten times as long.
     pub long_queues: Study,
     /// Some draws in the packet simulator, soon after the start.
     pub packets: Study,
-    /// Where the printed gains by rank may come from.
+    /// Possible origins of the printed gains by rank.
     pub pairs: Vec<PairGain>,
-    /// The model against packets.
+    /// Comparisons of the model with packets.
     pub checks: Vec<(Check, Compared)>,
 }
 
 impl Page {
-    /// As Markdown. The same page makes the same text.
+    /// Formats the page as Markdown. Equal pages give equal texts.
     #[must_use]
     pub fn markdown(&self) -> String {
         let options = &self.study.options;
@@ -116,13 +117,13 @@ impl Page {
     }
 }
 
-/// Fig. 4.16 and 4.17 of a study.
+/// Formats Fig. 4.16 and 4.17 of a study.
 #[must_use]
 pub fn tables(study: &Study) -> String {
     format!("{}\n{}", friendliness(study), gains(study))
 }
 
-/// Fig. 4.16: curves by rank, then the gains.
+/// Formats Fig. 4.16: curves by rank, then the gains.
 fn friendliness(study: &Study) -> String {
     let head = |last: &[&str]| {
         let ranks = (0..RANKS).map(|rank| format!("{} %", 100 * rank / (RANKS - 1)));
@@ -149,7 +150,7 @@ fn friendliness(study: &Study) -> String {
     )
 }
 
-/// Gains by rank of other pairs, a table a setting.
+/// Formats gains by rank of other pairs, one table a setting.
 fn pairs(pairs: &[PairGain]) -> String {
     let head = [
         "",
@@ -197,7 +198,7 @@ fn pairs(pairs: &[PairGain]) -> String {
     out.join("\n")
 }
 
-/// Fig. 4.17: gains of every network, a table a capacity.
+/// Formats Fig. 4.17: gains of every network, one table a capacity.
 fn gains(study: &Study) -> String {
     let mut out = String::new();
     for (capacity, mbits) in CAPACITIES_MBITS.into_iter().enumerate() {
@@ -255,12 +256,12 @@ fn checks(checks: &[(Check, Compared)]) -> String {
     table(&rows)
 }
 
-/// A sum of packet rates in Mbit/s.
+/// Returns the sum of packet rates in Mbit/s.
 fn megabits(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() * 8.0 * f64::from(super::network::PACKET_BYTES) / 1e6
 }
 
-/// How a policy is called in a table.
+/// Returns the name of a policy in a table.
 fn title(policy: Policy) -> String {
     match policy {
         Policy::Shortest(k) => format!("k = {k}"),
@@ -274,7 +275,7 @@ fn rate(mbits: u64) -> String {
     if mbits >= 1_000 { format!("{} Gbit/s", mbits / 1_000) } else { format!("{mbits} Mbit/s") }
 }
 
-/// A setting of Fig. 4.16.
+/// Formats a setting of Fig. 4.16.
 fn setting((core_mbits, delay_max_ms): (u64, u64)) -> String {
     format!("{}, 5–{delay_max_ms} ms", rate(core_mbits))
 }
@@ -287,7 +288,7 @@ fn points(value: f64) -> String {
     format!("{value:.0}")
 }
 
-/// A Markdown table that can be read as text too: the first column to the left, the others to the right.
+/// Formats a Markdown table that is readable as text: the first column is aligned left, the others right.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

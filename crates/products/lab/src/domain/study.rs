@@ -1,4 +1,4 @@
-//! All runs of the study: which there are, one draw of them, and what the figures show of many.
+//! Runs the study: lists its cases, runs one draw, and computes the figures from many draws.
 
 use std::sync::Arc;
 
@@ -12,40 +12,40 @@ pub use super::rank_gain::Mean;
 use super::rank_gain::{RankGain, more, sum};
 use super::{fluid, packets};
 
-/// Paths of a multipath client in Fig. 4.16; the dissertation does not say how many.
+/// Number of paths of a multipath client in Fig. 4.16; the dissertation does not give it.
 const FRIENDLINESS_PATHS: usize = 2;
-/// The settings of Fig. 4.16: rate of the network's links, Mbit/s, and the longest access delay, ms. Those of
-/// (a), then those of (b), of which the first is in both.
+/// Settings of Fig. 4.16: rate of the network's links, Mbit/s, and the longest access delay, ms. Those of
+/// (a) come first, then those of (b); the setting (10, 125) is in both.
 pub const FRIENDLINESS: [(u64, u64); 5] = [(1_000, 125), (100, 125), (10, 125), (10, 250), (10, 500)];
-/// The rates of the network's links in Fig. 4.17, Mbit/s: (a), (b), (c) and (d).
+/// Rates of the network's links in Fig. 4.17, Mbit/s: (a), (b), (c) and (d).
 pub const CAPACITIES_MBITS: [u64; 3] = [10, 100, 1_000];
-/// The longest access delay in Fig. 4.17, ms.
+/// Longest access delay in Fig. 4.17, ms.
 const GAINS_DELAY_MAX_MS: u64 = 125;
-/// How paths are formed in Fig. 4.17.
+/// Policies by which paths are selected in Fig. 4.17.
 pub const POLICIES: [Policy; 3] = [Policy::Shortest(2), Policy::Shortest(3), Policy::Disjoint];
-/// The limit of every queue, packets: that of ns-3's drop-tail queue where nothing else is said. The
-/// dissertation, which used ns-3, prints none.
+/// Limit of every queue, packets: the default of ns-3's drop-tail queue. The dissertation, which used ns-3,
+/// prints none.
 pub const QUEUE_PACKETS: u32 = 100;
-/// Draws of a network at most.
+/// Most draws of a network.
 pub const DRAWS_MAX: u64 = 100_000;
 
-/// Where rates come from.
+/// The world that rates come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum World {
     /// The steady state, from the fluid model.
     Fluid,
-    /// The packet simulator: mean rates between two seconds after the start.
+    /// The packet simulator: mean rates between two times after the start.
     Packets {
-        /// From then,
+        /// Start of the counted time, seconds.
         from_s: u64,
-        /// until then.
+        /// End of the counted time, seconds.
         until_s: u64,
     },
 }
 
 impl World {
-    /// The rate of each flow, packets a second, and the residual of the fluid model, if it is that. `seed`
-    /// decides when flows start, where they do.
+    /// Returns the rate of each flow, packets a second, and the residual of the fluid model (zero for
+    /// packets). For packets, `seed` decides the flows' starts.
     pub(super) fn rates(self, network: &Network, seed: u64) -> (Vec<f64>, f64) {
         match self {
             Self::Fluid => {
@@ -59,16 +59,16 @@ impl World {
     }
 }
 
-/// What a study is made of.
+/// The settings of a study.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Decides all that is left to chance.
+    /// Seed that decides everything random.
     pub seed: u64,
-    /// Draws of each network.
+    /// Number of draws of each network.
     pub draws: u64,
-    /// The limit of every queue, packets.
+    /// Limit of every queue, packets.
     pub queue_packets: u32,
-    /// Where rates come from.
+    /// World that the rates come from.
     pub world: World,
     /// The networks.
     pub networks: Vec<Arc<StudyNetwork>>,
@@ -77,16 +77,17 @@ pub struct Options {
 /// A network of the study.
 #[derive(Clone, Debug)]
 pub struct StudyNetwork {
-    /// Its name, which decides the draws with the seed.
+    /// Name of the network, which decides the draws together with the seed.
     pub name: String,
     graph: Graph,
 }
 
 impl StudyNetwork {
-    /// A network that can be studied.
+    /// Creates a network of the study.
     ///
     /// # Errors
-    /// If it has fewer than two access nodes, at which clients are; or too many, with all their clients.
+    /// If it has fewer than two access nodes, where clients are, or too many for the graph's limits with all
+    /// clients.
     pub fn new(name: &str, graph: Graph) -> Result<Self, String> {
         let count = graph.access_nodes().len();
         if count < 2 {
@@ -107,14 +108,14 @@ impl From<&Builtin> for StudyNetwork {
 }
 
 impl Options {
-    /// All networks, by the fluid model.
+    /// Creates a study of all built-in networks by the fluid model.
     #[must_use]
     pub fn new(seed: u64, draws: u64) -> Self {
         let networks = BUILTIN.iter().map(|builtin| Arc::new(StudyNetwork::from(builtin))).collect();
         Self { seed, draws, queue_packets: QUEUE_PACKETS, world: World::Fluid, networks }
     }
 
-    /// One task for each draw of each network.
+    /// Returns one task for each draw of each network.
     #[must_use]
     pub fn tasks(&self) -> Vec<Task> {
         let task =
@@ -125,37 +126,38 @@ impl Options {
     }
 }
 
-/// What clients do, and where.
+/// The setting of the links and clients in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Rate of the network's links, Mbit/s.
     pub core_mbits: u64,
-    /// The longest access delay, ms.
+    /// Longest access delay, ms.
     pub delay_max_ms: u64,
-    /// What clients do.
+    /// Behaviour of the clients.
     pub clients: Clients,
 }
 
-/// What clients do.
+/// The behaviour of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Single-homed; half of them have several paths, the others one TCP (Fig. 4.16).
+    /// Single-homed clients; half of them have several paths, the others one TCP (Fig. 4.16).
     Half {
-        /// The rule of those with several paths.
+        /// Rule of the clients with several paths.
         rule: Rule,
-        /// How many paths they have: the shortest.
+        /// Number of their paths, which are the shortest.
         paths: usize,
     },
-    /// Dual-homed; all of them have NMCC over these paths (Fig. 4.17).
+    /// Dual-homed clients, all with NMCC over several paths (Fig. 4.17).
     All {
-        /// How paths are chosen.
+        /// Policy that selects the paths.
         policy: Policy,
-        /// Whether the topology manager tells which paths share a link. Else all are in one group.
+        /// Whether the topology manager reports which paths share a link. Otherwise all paths are in one
+        /// group.
         assisted: bool,
     },
 }
 
-/// All cases, in the order of [`DrawResult::rates`].
+/// Returns all cases, in the order of [`DrawResult::rates`].
 #[must_use]
 pub fn cases() -> Vec<Case> {
     let half = |(core_mbits, delay_max_ms)| {
@@ -184,14 +186,14 @@ pub struct Task {
     draw: u64,
 }
 
-/// What became of a draw.
+/// The results of a draw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrawResult {
-    /// Of each case the rate of each client, packets a second.
+    /// Rate of each client in each case, packets a second.
     pub rates: Vec<Vec<f64>>,
-    /// Of each of [`POLICIES`], the part of the clients with two paths that share no link.
+    /// Fraction of the clients with two paths that share no link, for each of [`POLICIES`].
     pub disjoint: [f64; POLICIES.len()],
-    /// The worst residual of the fluid model ([`fluid::Steady::residual`]).
+    /// Worst residual of the fluid model ([`fluid::Steady::residual`]).
     pub residual: f64,
 }
 
@@ -201,7 +203,7 @@ impl Task {
     pub fn run(&self) -> DrawResult {
         let Self { options, network, draw } = self;
         let mut result = DrawResult { rates: Vec::new(), disjoint: [0.0; POLICIES.len()], residual: 0.0 };
-        // It has room: that was seen when it was made.
+        // The graph has room: this was checked when the network was made.
         let Ok(both) = Both::new(&options.networks[*network], options.seed, *draw) else { return result };
         for (place, policy) in POLICIES.into_iter().enumerate() {
             let apart = both.dual.paths(policy).iter().filter(|paths| has_disjoint_pair(paths)).count();
@@ -217,7 +219,7 @@ impl Task {
     }
 }
 
-/// One draw with single-homed clients, and the same with dual-homed ones.
+/// One draw with single-homed clients, and the corresponding draw with dual-homed clients.
 pub(super) struct Both {
     single: Draw,
     dual: Draw,
@@ -230,7 +232,7 @@ impl Both {
         Ok(Self { single: new(false)?, dual: new(true)? })
     }
 
-    /// Which clients have several paths where half of them do.
+    /// Returns whether each client has several paths, in cases where half of them do.
     pub(super) fn multipath_of_half(&self) -> Vec<bool> {
         self.single.multipath_of_half()
     }
@@ -262,52 +264,52 @@ pub struct Friendliness {
     pub core_mbits: u64,
     /// The longest access delay, ms.
     pub delay_max_ms: u64,
-    /// What NMCC gives more than LIA.
+    /// Gains of NMCC over LIA.
     pub ranks: RankGain,
 }
 
 /// Gains of one policy at one capacity over single paths (Fig. 4.17), percent of the sum of all rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gain {
-    /// All paths of a client in one group.
+    /// Gain with all paths of a client in one group.
     pub without: Mean,
-    /// Groups as the topology manager says.
+    /// Gain with groups from the topology manager.
     pub with: Mean,
-    /// What the topology manager adds, percentage points: the mean of the differences.
+    /// Mean of the differences between the two, percentage points.
     pub added: Mean,
-    /// Both over single paths that always use the fast access link.
+    /// Both gains over single paths that always use the fast access link.
     pub over_fast: (f64, f64),
 }
 
 /// All gains of a network, or of the mean of the networks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gains {
-    /// By capacity and policy.
+    /// Gains by capacity and policy.
     pub gains: [[Gain; POLICIES.len()]; CAPACITIES_MBITS.len()],
-    /// The part of the clients with two disjoint paths by policy, percent.
+    /// Fraction of the clients with two disjoint paths by policy, percent.
     pub disjoint: [f64; POLICIES.len()],
 }
 
-/// What the figures show.
+/// The results that the figures show.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// Of what.
+    /// Settings of the study.
     pub options: Options,
     /// Fig. 4.16, by [`FRIENDLINESS`].
     pub friendliness: Vec<Friendliness>,
     /// Fig. 4.17, by network.
     pub networks: Vec<Gains>,
-    /// The same, the mean of the networks.
+    /// Fig. 4.17 for the mean of the networks.
     pub mean: Gains,
-    /// The worst residual of the fluid model, and in how many draws it is over a hundredth.
+    /// Worst residual of the fluid model, and the number of draws whose residual exceeds 0.01.
     pub residual: (f64, usize),
 }
 
 impl Study {
-    /// From the results of all tasks, in their order.
+    /// Computes the study from the results of all tasks, in their order.
     ///
     /// # Panics
-    /// If there are not as many as tasks.
+    /// If the number of results differs from the number of tasks.
     #[must_use]
     pub fn new(options: Options, results: &[DrawResult]) -> Self {
         let draws = options.draws.max(1) as usize;

@@ -1,8 +1,8 @@
-//! The nodes and lines of a domain of the overlay in this kernel: a namespace a node, the emulator between.
+//! Builds the nodes and lines of an overlay domain in this kernel: one namespace a node, joined by the
+//! emulator.
 //!
-//! A line is a device at each end, with the line's address there and a route to the other one: nothing else
-//! can be reached by IP, and no node passes packets on. Which way something takes through the domain is for
-//! the overlay to say.
+//! A line is a device at each end, with the line's address there and a route to the other end. Nothing else
+//! can be reached by IP, and no node forwards packets: the overlay chooses the route through the domain.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,37 +18,37 @@ use anabranch_topology::graph::{LinkId, NodeId};
 
 use super::testbed::{driver, late_by, losses, millis};
 
-/// The largest packet of a line, bytes.
+/// Largest packet of a line, bytes.
 const MTU_BYTES: u32 = 1_500;
-/// A line's queue holds what it sends in this time,
+/// A line's queue holds the bytes that the line sends in this time, but at least `QUEUE_BYTES_MIN`.
 const QUEUE_TIME: Span = Span::from_millis(50);
-/// and at least this, bytes: a burst of the largest size that senders pace at.
+/// Least queue of a line, bytes: a burst of the largest size at which senders pace.
 const QUEUE_BYTES_MIN: u64 = 64 << 10;
-/// How the names of devices begin that have the neighbour's name.
+/// Prefix of device names that contain the neighbour's name.
 const TO: &str = "to-";
 /// The longest name of a device, bytes.
 const DEVICE_NAME_MAX: usize = 15;
 
-/// Nodes and lines; see the [module](self). All of it goes with this value, or with the process.
+/// Nodes and lines of a domain; see the [module](self). They vanish with this value, or with the process.
 #[derive(Debug)]
 pub struct DomainBed {
     /// The nodes, in the domain's order.
     pub nodes: Vec<Namespace>,
-    /// Of each link of the domain the device where it begins.
+    /// Name of the device at the start of each link of the domain.
     pub devices: Vec<String>,
-    /// The lines at work. A link of the domain has its number in [`Snapshot::links`], and in
+    /// The running lines. A link's number in the domain is its index in [`Snapshot::links`] and in
     /// [`Snapshot::connections`].
     pub running: EmulatorHandle,
 }
 
 impl DomainBed {
-    /// Makes the nodes and starts the lines. `named` is told of each node before there is a line to it.
+    /// Makes the nodes and starts the lines. `named` is called for each node before it has a line.
     ///
     /// # Errors
-    /// What the system refuses, in a sentence.
+    /// If the system refuses a step; the error is a sentence.
     pub fn new(domain: &Domain, named: impl Fn(&Namespace) -> io::Result<()>) -> io::Result<Self> {
         let graph = &domain.graph;
-        // Nothing is left to chance, so any seed will do.
+        // Nothing is random here, so the seed does not matter.
         let mut net = Net::<IpPacket>::new(0);
         let routes: Vec<_> = graph
             .links()
@@ -86,7 +86,8 @@ impl DomainBed {
         Ok(Self { nodes, devices, running: driver()?.start(emulator)? })
     }
 
-    /// What a snapshot has that should not be trusted: packets lost beyond what the lines lose, or too late.
+    /// Returns the reasons not to trust a run: packets lost that the lines should have carried, and late
+    /// packets.
     #[must_use]
     pub fn violations(domain: &Domain, snapshot: &Snapshot) -> Vec<String> {
         let mut violations = losses(snapshot);
@@ -112,35 +113,36 @@ fn config(rate: Option<Rate>, delay: Span) -> LinkConfig {
     let config = LinkConfig { rate, delay, ..LinkConfig::default() };
     match rate {
         Some(rate) => config.queue_bytes(rate.bytes_in(QUEUE_TIME).max(QUEUE_BYTES_MIN)),
-        // Nothing waits.
+        // A line without a rate has no queue.
         None => config,
     }
 }
 
-/// Of each link the device where it begins: `to-` and the neighbour's name, or else the line's number.
+/// Returns the device at the start of each link: `to-` and the neighbour's name, or else the line's number.
 fn device_names(domain: &Domain) -> Vec<String> {
     let mut taken: BTreeSet<(NodeId, String)> = BTreeSet::new();
     let name = |id: LinkId| {
         let link = domain.graph.link(id);
         let plain = format!("{TO}{}", domain.graph.node(link.to).name);
-        // There may be several lines to one neighbour.
+        // Several lines may lead to one neighbour.
         let fits = plain.len() <= DEVICE_NAME_MAX && taken.insert((link.from, plain.clone()));
         if fits { plain } else { format!("line{}", id.index() / 2) }
     };
     domain.graph.link_ids().map(name).collect()
 }
 
-/// Keeps a node from passing IP packets on, whatever this machine does.
+/// Keeps a node from forwarding IP packets, whatever this machine's settings are.
 fn ends_here(node: &Namespace) -> io::Result<()> {
     node.sysctl("net.ipv4.ip_forward", "0")?;
     match node.sysctl("net.ipv6.conf.all.forwarding", "0") {
-        // A kernel without IPv6.
+        // This kernel has no IPv6.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Gives a device the address of its end of a line, and the way to the other one; in the node's namespace.
+/// Gives a device the address of its end of a line, and a route to the other end. Runs in the node's
+/// namespace.
 fn connect((device, here, there): (&str, IpAddr, IpAddr)) -> io::Result<()> {
     let netlink = Netlink::open()?;
     let (device, bits) = (netlink.index(device)?, if here.is_ipv4() { 32 } else { 128 });

@@ -1,4 +1,4 @@
-//! A flow between its two hosts: real sockets, kept busy.
+//! A flow between its two hosts over real sockets that are kept busy.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
@@ -16,16 +16,16 @@ use super::testbed::HostPair;
 use crate::observations::{FlowEnd, Transfer};
 use crate::run::flow_instances::FlowInstance;
 
-/// Where every receiver listens, in a namespace of its own.
+/// Port on which every receiver listens, each in a namespace of its own.
 const PORT: u16 = 5_001;
-/// What is written and read at once, bytes.
+/// Bytes written or read by one call.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Chunks that one socket may read or write before others have their turn.
+/// Most chunks that one socket may read or write before others have their turn.
 const CHUNKS_MAX: usize = 64;
-/// A flow that has lived this long has a subflow on each path: time for a handshake that is lost once.
+/// Age at which a flow must have a subflow on each path: enough for a handshake that is lost once.
 const JOIN_MAX: Span = Span::from_secs(3);
 
-/// What is sent, and room for what is received.
+/// A buffer for bytes to send and for bytes received.
 pub(super) struct Chunk(Box<[u8]>);
 
 impl Chunk {
@@ -34,36 +34,36 @@ impl Chunk {
     }
 }
 
-/// Where a flow is in its life.
+/// The state of a flow's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Waiting,
     Connecting,
     Sending,
-    /// All is written and not all is received.
+    /// All bytes are written, but not all are received.
     Draining,
     Over,
 }
 
-/// What is known of a path.
+/// The counters of a path.
 #[derive(Clone, Debug, Default)]
 struct Path {
-    /// When its subflow was first seen.
+    /// Time at which the path's subflow was first seen.
     joined: Option<Time>,
     srtt: Span,
     cwnd: u32,
-    /// Bytes that were acknowledged on it.
+    /// Bytes that were acknowledged on the path.
     bytes: u64,
 }
 
-/// A flow; see the [module](self).
+/// A flow between two hosts; see the [module](self).
 pub(super) struct SocketFlow {
     name: String,
     congestion: String,
     phase: Phase,
     start: Time,
     stop: Option<Time>,
-    /// Bytes still to be written; none: without end.
+    /// Bytes still to be written; `None` for a transfer without end.
     left: Option<u64>,
     size: Option<u64>,
     tx: Option<Socket>,
@@ -73,15 +73,15 @@ pub(super) struct SocketFlow {
     diag: SockDiag,
     began: Option<Time>,
     ended: Option<Time>,
-    /// When it stopped to live, if it did before the end of the run.
+    /// Time at which the flow stopped, if that was before the end of the run.
     over: Option<Time>,
     received: u64,
     paths: Vec<Path>,
-    /// What went wrong.
+    /// Errors of the sockets.
     violations: Vec<String>,
 }
 
-/// What to do with a descriptor that is ready.
+/// The action for a descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Accept,
@@ -90,7 +90,7 @@ pub(super) enum Role {
 }
 
 impl SocketFlow {
-    /// Makes its sockets, in its hosts; none is connected yet.
+    /// Opens the flow's sockets in its hosts; none is connected yet.
     pub(super) fn new(instance: &FlowInstance<'_>, pair: &HostPair, size: Option<u64>) -> io::Result<Self> {
         let several = instance.flow.paths.len() > 1;
         let congestion = kernel_name(instance.controller).unwrap_or_else(|| instance.controller.into());
@@ -98,7 +98,7 @@ impl SocketFlow {
             let protocol = if several { Protocol::MPTCP } else { Protocol::TCP };
             let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(protocol))?;
             socket.set_nonblocking(true)?;
-            // However this process ends, no socket stays behind to send the rest.
+            // However this process ends, no socket must stay behind to send the rest.
             socket.set_linger(Some(Duration::ZERO))?;
             let said = |e: io::Error| io::Error::new(e.kind(), format!("controller `{congestion}`: {e}"));
             socket.set_tcp_congestion(congestion.as_bytes()).map_err(said)?;
@@ -138,7 +138,7 @@ impl SocketFlow {
         })
     }
 
-    /// When it has something to do by the clock.
+    /// Returns the time at which the flow next has to act by the clock.
     pub(super) fn next(&self) -> Time {
         match self.phase {
             Phase::Waiting => self.start,
@@ -147,13 +147,13 @@ impl SocketFlow {
         }
     }
 
-    /// Starts or stops it, if it is time.
+    /// Starts or stops the flow if its time has come.
     pub(super) fn tick(&mut self, now: Time) {
         if self.next() > now {
             return;
         }
         if self.phase != Phase::Waiting {
-            // What is under way is of no use to anybody.
+            // The bytes in flight are of no use any more.
             self.close(now);
             return;
         }
@@ -179,7 +179,7 @@ impl SocketFlow {
         self.close(now);
     }
 
-    /// What to wait for.
+    /// Returns the descriptors to wait for.
     pub(super) fn wants(&self) -> impl Iterator<Item = (Role, BorrowedFd<'_>, Interest)> {
         let live = self.phase != Phase::Waiting && self.phase != Phase::Over;
         let accept =
@@ -191,7 +191,7 @@ impl SocketFlow {
         [accept, receive, send].into_iter().flatten()
     }
 
-    /// Does what a socket is ready for.
+    /// Serves a socket that is ready for the action `role`.
     pub(super) fn serve(&mut self, now: Time, role: Role, chunk: &mut Chunk) {
         let done = match role {
             Role::Accept => self.accept(),
@@ -253,7 +253,7 @@ impl SocketFlow {
         Ok(())
     }
 
-    /// Looks at its subflows.
+    /// Reads the kernel's counters of the flow's subflows.
     pub(super) fn poll_subflows(&mut self, now: Time, pair: &HostPair) {
         for socket in self.diag.tcp(TcpState::LIVE).unwrap_or_default() {
             let on = (0..self.paths.len()).find(|p| pair.sender(*p) == socket.local.ip());
@@ -286,23 +286,23 @@ impl SocketFlow {
         }
     }
 
-    /// Bytes that its receiver has.
+    /// Returns the bytes that the receiver has read.
     pub(super) const fn total(&self) -> u64 {
         self.received
     }
 
-    /// Bytes that were acknowledged on each path. The kernel may send some on two, and hands out none before
-    /// those that come first.
+    /// Returns the bytes that were acknowledged on each path. The kernel may send some bytes on two paths,
+    /// and delivers bytes in order only.
     pub(super) fn bytes(&self) -> Vec<u64> {
         self.paths.iter().map(|path| path.bytes).collect()
     }
 
-    /// The window of each path, packets.
+    /// Returns the window of each path, packets.
     pub(super) fn cwnds(&self) -> Vec<f32> {
         self.paths.iter().map(|path| path.cwnd as f32).collect()
     }
 
-    /// How it ended.
+    /// Returns the state of the flow at the end of the run.
     pub(super) fn end(&self, pair: &HostPair) -> FlowEnd {
         let srtts = self.paths.iter().map(|path| path.srtt).collect();
         let began = self.began.filter(|_| self.phase != Phase::Connecting);
@@ -310,7 +310,8 @@ impl SocketFlow {
         FlowEnd { transfers, srtts, timeouts: timeouts(pair).unwrap_or(0), reductions: None }
     }
 
-    /// What went wrong: also subflows that came too late, or never; `counted` is when counting begins.
+    /// Returns the errors of the flow, including subflows that joined late or never. `counted` is the time
+    /// at which counting begins.
     pub(super) fn violations(&self, now: Time, counted: Time) -> Vec<String> {
         let mut violations = self.violations.clone();
         let Some(began) = self.began else { return violations };
@@ -327,18 +328,18 @@ impl SocketFlow {
     }
 }
 
-/// An error that is none: later perhaps.
+/// Whether the operation may succeed later.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Timeouts of all sockets of the sending host (`TCPTimeouts` of its `/proc/net/netstat`).
+/// Returns the timeouts of all sockets of the sending host (`TCPTimeouts` of its `/proc/net/netstat`).
 fn timeouts(pair: &HostPair) -> Option<u64> {
     let text = pair.tx.run(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).ok()?.ok()?;
     counter(&text, "TcpExt:", "TCPTimeouts")
 }
 
-/// A number of `/proc/net/netstat`: a line of names, then one of numbers.
+/// Returns a counter of `/proc/net/netstat`, which has a line of names and then a line of numbers.
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(group));
     let (names, numbers) = (lines.next()?, lines.next()?);

@@ -1,23 +1,23 @@
-//! What can be seen of a run in the kernel at a moment.
+//! Holds the counters of a run in the kernel at one moment.
 
 use anabranch_sim::{Histogram, Stats};
 
 use crate::observations::Observe;
 
-/// A moment of a run.
+/// The counters of a run at one moment.
 #[derive(Debug, Default)]
 pub(super) struct KernelSnapshot {
-    /// Of each flow: bytes that its receiver has,
+    /// Bytes that each flow's receiver has read.
     pub(super) totals: Vec<u64>,
-    /// and those that the receiver's kernel has acknowledged on each path.
+    /// Bytes that the receiver's kernel has acknowledged, by flow and path.
     pub(super) bytes: Vec<Vec<u64>>,
-    /// Of each flow: the window of each path, packets.
+    /// Window of each path, packets, by flow.
     pub(super) cwnds: Vec<Vec<f32>>,
-    /// Of each of the scenario's links, by name.
+    /// Counters of the scenario's links, in the order of their names.
     pub(super) links: Vec<Stats>,
-    /// Of each of them that plays a trace: how long packets stayed there.
+    /// Times that packets stayed at each link; `None` for a link without a trace.
     pub(super) sojourns: Vec<Option<Histogram>>,
-    /// Of each of them: its mean queue since the last look, bytes.
+    /// Mean queue of each link since the snapshot before, bytes.
     pub(super) queued_bytes: Vec<f64>,
 }
 

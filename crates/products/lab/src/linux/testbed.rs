@@ -1,12 +1,13 @@
-//! Hosts of a scenario, joined by its links: namespaces with real network stacks, and the emulator between.
+//! Builds the hosts of a scenario, joined by its links: namespaces with real network stacks, and the
+//! emulator.
 //!
-//! Every flow F has two hosts: `F.tx` sends and connects, `F.rx` receives and listens. Path p of it is a
-//! device `p{p}` in both. With n the number of the flow, from 1:
+//! Every flow F has two hosts: `F.tx` sends and connects, `F.rx` receives and listens. Path p of the flow is
+//! a device `p{p}` in both. With n the number of the flow, from 1:
 //!
 //! * `F.tx` has the address 10.n.p.1 on `p{p}`, and routes to 10.n.255.1 over `p0`, `p1`, ... in this order
-//!   of preference; MPTCP opens a subflow over each path but the first, on its device. Where there are
-//!   several paths, what has the source 10.n.p.1 leaves by `p{p}`: a rule for each address, table 100 + p.
-//! * `F.rx` has the address 10.n.255.1 alone, and a route back to 10.n.p.1 over `p{p}`.
+//!   of preference; MPTCP opens a subflow over each path but the first, on its device. With several paths,
+//!   packets with the source address 10.n.p.1 leave by `p{p}`: each address has a rule with table 100 + p.
+//! * `F.rx` has only the address 10.n.255.1, and a route back to 10.n.p.1 over `p{p}`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,44 +23,44 @@ use crate::run::flow_instances::{FlowInstance, flow_instances};
 use crate::run::links::{Links, UNRATED, number};
 use crate::scenario::{Path, Scenario};
 
-/// Receive buffers hold what all paths have under way and queue, so many times over: they are never the
-/// limit.
+/// Receive buffers hold this multiple of the bytes that all paths have in flight and in queues, so that
+/// buffers are never the limit.
 const BUFFER_PARTS: u64 = 8;
-/// They hold at least and at most this, bytes.
+/// Least and greatest size of a receive buffer, bytes.
 const BUFFER_BYTES_MIN: u64 = 4 << 20;
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
-/// Places in a host's table of sockets.
+/// Size of a host's table of sockets, entries.
 const SOCKETS: &str = "64";
-/// The routing table of the first address of a host that has several; the next address has the next one.
+/// Routing table of the first address of a host with several addresses; the next address has the next table.
 const SOURCE_TABLES: u32 = 100;
-/// Queues without a time or a size hold this many packets ([`anabranch_sim::config::QUEUE_PACKETS`]).
+/// Packets in a queue without a given time or size ([`anabranch_sim::config::QUEUE_PACKETS`]).
 const QUEUE_PACKETS: u64 = anabranch_sim::config::QUEUE_PACKETS as u64;
 
 /// The two hosts of a flow.
 #[derive(Debug)]
 pub struct HostPair {
-    /// The flow's own name: with several copies `NAME-1`, `NAME-2`, ...
+    /// Name of this copy of the flow: with several copies `NAME-1`, `NAME-2`, ...
     pub name: String,
-    /// The host that sends.
+    /// The sending host.
     pub tx: Namespace,
-    /// The host that receives.
+    /// The receiving host.
     pub rx: Namespace,
-    /// The number in its addresses.
+    /// The flow's number, which is part of its addresses.
     pub number: u8,
-    /// Of each path its round-trip time without queues.
+    /// Round-trip time of each path without queues.
     pub rtts: Vec<Span>,
-    /// Of each path the number of its connection there and back in [`Snapshot::connections`].
+    /// Indices of each path's connections there and back in [`Snapshot::connections`].
     pub connections: Vec<(usize, usize)>,
 }
 
 impl HostPair {
-    /// The sender's address on a path.
+    /// Returns the sender's address on a path.
     #[must_use]
     pub fn sender(&self, path: usize) -> IpAddr {
         address(self.number, path as u8)
     }
 
-    /// The receiver's address.
+    /// Returns the receiver's address.
     #[must_use]
     pub fn receiver(&self) -> IpAddr {
         address(self.number, u8::MAX)
@@ -70,21 +71,21 @@ fn address(flow: u8, path: u8) -> IpAddr {
     Ipv4Addr::new(10, flow, path, 1).into()
 }
 
-/// Hosts and links; see the [module](self). All of it goes with this value, or with the process.
+/// Hosts and links of a scenario; see the [module](self). They vanish with this value, or with the process.
 #[derive(Debug)]
 pub struct Testbed {
-    /// The hosts, in the order of the flows and their copies.
+    /// Hosts, in the order of the flows and their copies.
     pub pairs: Vec<HostPair>,
-    /// The links at work.
+    /// The running links.
     pub running: EmulatorHandle,
-    /// The scenario's links.
+    /// Links of the scenario.
     pub(crate) links: Links,
 }
 
-/// Whether this process may make namespaces and devices.
+/// Checks whether this process may make namespaces and devices.
 ///
 /// # Errors
-/// Why not, in a sentence.
+/// If it may not; the error says why in a sentence.
 pub fn allowed() -> io::Result<()> {
     let space = Namespace::new()?;
     Tun::new(&space, "p0", 1_500, false)?;
@@ -92,28 +93,28 @@ pub fn allowed() -> io::Result<()> {
     Ok(())
 }
 
-/// A namespace whose children keep their sockets in small tables of their own. To look at the sockets of a
-/// namespace the kernel goes through the whole table, which is one of 100,000s of places for all of them
-/// otherwise: many runs side by side spent a third of the machine on it.
+/// Makes a namespace whose children have small socket tables of their own. To list the sockets of a
+/// namespace the kernel reads the whole table, which is otherwise shared by all namespaces and has 100,000s
+/// of entries: many runs side by side spent a third of the machine on it.
 fn nursery() -> io::Result<Namespace> {
     let nursery = Namespace::new()?;
-    // A kernel before Linux 6.1 has no such setting.
+    // Kernels before Linux 6.1 have no such setting.
     let _ = nursery.sysctl("net.ipv4.tcp_child_ehash_entries", SOCKETS);
     Ok(nursery)
 }
 
-/// How a flow's hosts are set up.
+/// Settings of a flow's hosts.
 struct HostConfig {
     number: u8,
     paths: usize,
-    /// What buffers may hold, bytes.
+    /// Largest size of buffers, bytes.
     buffer_bytes: u64,
     /// Whether connections ask for ECN.
     ecn: bool,
 }
 
-/// One thread for all testbeds of this process: many threads that are each due at the same moments keep each
-/// other from being in time.
+/// Returns the thread that drives all testbeds of this process. With many threads, each due at the same
+/// moments, each would delay the others.
 pub(super) fn driver() -> io::Result<Driver> {
     static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
     let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,16 +125,15 @@ pub(super) fn driver() -> io::Result<Driver> {
 }
 
 impl Testbed {
-    /// Makes the hosts and starts the links; the seed decides what is left to chance. Time zero of the links
-    /// is now.
+    /// Makes the hosts and starts the links, whose time zero is now; the seed decides everything random.
     ///
     /// # Errors
-    /// What the system refuses, in a sentence.
+    /// If the system refuses a step; the error is a sentence.
     pub fn new(scenario: &Scenario, seed: u64) -> io::Result<Self> {
         let mut net = Net::<IpPacket>::new(seed);
         let links = Links::build(scenario, &mut net);
         let mtu = u32::try_from(links.packet_bytes).unwrap_or(u32::MAX);
-        // Routes first: the emulator takes the net as a whole.
+        // Make all routes first: the emulator takes the whole net.
         let mut routes = Vec::new();
         for instance in flow_instances(scenario, "reno", seed) {
             for (p, path) in instance.flow.paths.iter().enumerate() {
@@ -188,12 +188,12 @@ impl Testbed {
         Ok(Self { pairs, running: driver()?.start(emulator)?, links })
     }
 
-    /// The scenario's links by name, with their numbers in [`Snapshot::links`].
+    /// Returns the names of the scenario's links with their numbers in [`Snapshot::links`].
     pub fn links(&self) -> impl Iterator<Item = (&str, LinkId)> {
         self.links.ids.iter().map(|(name, id)| (name.as_str(), *id))
     }
 
-    /// A host by its name, such as `mp-1.tx`.
+    /// Returns the host with this name, such as `mp-1.tx`.
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&Namespace> {
         let (flow, end) = name.rsplit_once('.')?;
@@ -206,8 +206,8 @@ impl Testbed {
     }
 }
 
-/// The number of a flow's first path among all, by which links that drop by number know it: copies follow
-/// each other.
+/// Returns the number of the flow's first path among all paths, which links that drop chosen packets use.
+/// The paths of a flow's copies have consecutive numbers.
 fn first_number(scenario: &Scenario, instance: &FlowInstance<'_>) -> u32 {
     let before =
         instance.name.strip_prefix(instance.base).and_then(|end| end.strip_prefix('-')?.parse::<u32>().ok());
@@ -215,14 +215,14 @@ fn first_number(scenario: &Scenario, instance: &FlowInstance<'_>) -> u32 {
     number(scenario, instance.base, 0) + before * instance.flow.paths.len() as u32
 }
 
-/// The round-trip time of a path without queues.
+/// Returns the round-trip time of a path without queues.
 fn rtt(scenario: &Scenario, path: &Path) -> Span {
     let delays = path.via.iter().chain(&path.back).map(|name| scenario.link[name].delay.0);
     delays.fold(Span::ZERO, |sum, delay| sum + delay).max(path.rtt.0)
 }
 
-/// What a buffer should hold so that it is never the limit of a flow: what its paths have under way and in
-/// queues, several times.
+/// Returns the size of a buffer that never limits a flow, bytes: several times the bytes that its paths hold
+/// in flight and in queues.
 fn buffer_bytes(scenario: &Scenario, links: &Links, instance: &FlowInstance<'_>) -> u64 {
     let of = |path: &Path| {
         let rates = path.via.iter().filter_map(|name| scenario.link[name].rate);
@@ -243,27 +243,29 @@ fn buffer_bytes(scenario: &Scenario, links: &Links, instance: &FlowInstance<'_>)
     all.saturating_mul(BUFFER_PARTS).clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
 }
 
-/// Settings of both hosts.
+/// Sets the sysctls of a host; both hosts of a flow have the same ones.
 fn settings(host: &HostConfig) -> io::Result<()> {
     let set = |key: &str, value: &str| {
         let said = |e: io::Error| io::Error::new(e.kind(), format!("sysctl {key}={value}: {e}"));
         std::fs::write(format!("/proc/sys/{}", key.replace('.', "/")), value).map_err(said)
     };
     set("net.mptcp.enabled", "1")?;
-    // 1: connections ask for ECN (RFC 3168). Linux has 2: they have it if the other end asks.
+    // 1: connections request ECN (RFC 3168). The default of Linux is 2: ECN only if the other end requests
+    // it.
     if host.ecn {
         set("net.ipv4.tcp_ecn", "1")?;
     }
-    // What one connection learned must not help the next.
+    // A connection must not profit from metrics of an earlier one.
     set("net.ipv4.tcp_no_metrics_save", "1")?;
-    // What comes over the second path would, by the routes, go back over the first.
+    // Without this, packets over the second path would be dropped, because the routes lead back over the
+    // first.
     set("net.ipv4.conf.all.rp_filter", "0")?;
     for p in 0..host.paths {
         set(&format!("net.ipv4.conf.p{p}.rp_filter"), "0")?;
     }
     let max = host.buffer_bytes;
     set("net.ipv4.tcp_rmem", &format!("4096 {max} {max}"))?;
-    // As Linux has it, but for the end: it grows with the window.
+    // As the default of Linux, except for the maximum: the buffer grows with the window.
     set("net.ipv4.tcp_wmem", &format!("4096 16384 {max}"))?;
     match set("net.ipv6.conf.all.disable_ipv6", "1") {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -273,13 +275,14 @@ fn settings(host: &HostConfig) -> io::Result<()> {
 
 fn limits(host: &HostConfig) -> io::Result<PathManager> {
     let manager = PathManager::open()?;
-    // Linux has 2. Fewer than it needs to join again where it began keep a connection on one path for good.
+    // The default of Linux is 2. With fewer, a connection that loses its first subflow cannot join there
+    // again.
     let further = host.paths.saturating_sub(1).max(2) as u32;
     manager.set_limits(Limits { subflows: further, add_addr_accepted: 0 })?;
     Ok(manager)
 }
 
-/// Sets up the host that sends; in its namespace.
+/// Sets up the sending host. Runs in its namespace.
 fn sender(host: &HostConfig) -> io::Result<()> {
     settings(host)?;
     let (netlink, manager) = (Netlink::open()?, limits(host)?);
@@ -289,8 +292,8 @@ fn sender(host: &HostConfig) -> io::Result<()> {
         let to = Route::to(address(host.number, u8::MAX), 32);
         netlink.add_route(&Route { device: Some(device), source: Some(ip), metric: p as u32 + 1, ..to })?;
         if host.paths > 1 {
-            // Without it all that this host sends takes the first path: answers to what came over another,
-            // and sockets that are bound to another address.
+            // Without this rule, all packets of this host take the first path: answers to packets from
+            // another path, and packets of sockets that are bound to another address.
             let table = source_table(p);
             let all = Route::to(Ipv4Addr::UNSPECIFIED.into(), 0);
             netlink.add_route(&Route { device: Some(device), source: Some(ip), table, ..all })?;
@@ -304,12 +307,12 @@ fn sender(host: &HostConfig) -> io::Result<()> {
     Ok(())
 }
 
-/// The table, and the priority of its rule, for what has the sender's address on a path as its source.
+/// Returns the number of a path's routing table, which is also its rule's priority.
 fn source_table(path: usize) -> u32 {
     SOURCE_TABLES + path as u32
 }
 
-/// Sets up the host that receives; in its namespace.
+/// Sets up the receiving host. Runs in its namespace.
 fn receiver(host: &HostConfig) -> io::Result<()> {
     settings(host)?;
     let netlink = Netlink::open()?;
@@ -323,8 +326,8 @@ fn receiver(host: &HostConfig) -> io::Result<()> {
     Ok(())
 }
 
-/// What a snapshot has of a run that cannot be trusted: packets lost beyond what the links lose, packets too
-/// late ([`LATE_PARTS`](super::LATE_PARTS)). And whether it is lateness alone.
+/// Returns the reasons not to trust a run: packets lost that the links should have carried, and late packets
+/// ([`LATE_PARTS`](super::LATE_PARTS)); and whether lateness is the only reason.
 #[must_use]
 pub fn violations(pairs: &[HostPair], snapshot: &Snapshot) -> (Vec<String>, bool) {
     let mut violations = losses(snapshot);
@@ -346,7 +349,7 @@ pub fn violations(pairs: &[HostPair], snapshot: &Snapshot) -> (Vec<String>, bool
     (violations, late && other == 0)
 }
 
-/// Packets that were lost beyond what the links lose.
+/// Returns descriptions of packets that were lost although the links should have carried them.
 pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
     let mut losses: Vec<String> =
         snapshot.failure.iter().map(|e| format!("the emulator failed: {e}")).collect();
@@ -363,18 +366,18 @@ pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
     losses
 }
 
-/// How late 99 of 100 packets of one of these connections, of this delay, were, and how late they may be, if
-/// that is less.
+/// Returns the 99th percentile of packet lateness on these connections of a path with this delay, and the
+/// limit; `None` if the lateness is within the limit.
 pub(super) fn late_by(snapshot: &Snapshot, connections: &[usize], delay: Span) -> Option<(Span, Span)> {
     let most = delay.over(super::LATE_PARTS).max(LATE_FLOOR);
     let late = connections.iter().map(|no| snapshot.connections[*no].lateness.quantile(0.99)).max();
     late.filter(|late| *late > most).map(|late| (late, most))
 }
 
-/// A time in milliseconds.
+/// Returns a time in milliseconds.
 pub(super) fn millis(span: Span) -> f64 {
     span.as_nanos() as f64 / 1e6
 }
 
-/// Lateness of the 99th percentile that is never too much: that of paths without delay.
+/// Lateness of the 99th percentile that is always allowed: the limit of paths without delay.
 const LATE_FLOOR: Span = Span::from_micros(500);

@@ -1,5 +1,5 @@
-//! One thread that starts, feeds and drains all flows of a run, and looks at it at the times that its
-//! measures ask for.
+//! Runs all flows of a run on one thread, which starts, feeds and drains them and records them at the times
+//! that the measures need.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,31 +20,31 @@ use crate::run::groups::TopologyGroups;
 use crate::run::outcome;
 use crate::scenario::{Groups, Scenario};
 
-/// Sockets are served this often in the shortest round-trip time, so that a thread wakes for many packets
-/// and not for each, and buffers neither run dry nor full.
+/// Number of times that sockets are served in the shortest round-trip time. The thread then wakes for many
+/// packets at once, and buffers neither run dry nor fill up.
 const SERVED_PER_RTT: u64 = 20;
-/// And at least and at most so often.
+/// Least and greatest time between two services of the sockets.
 const PAUSE_MIN: Span = Span::from_micros(500);
 const PAUSE_MAX: Span = Span::from_millis(5);
 /// The nice value of the thread that feeds the flows.
 const NICE: i32 = -19;
-/// How often somebody is asked whether to stop.
+/// Time between two checks of the stop flag.
 const STOP_EVERY: Span = Span::from_millis(100);
 
-/// A run under way.
+/// A run in progress.
 struct Traffic {
     testbed: Testbed,
     flows: Vec<SocketFlow>,
-    /// Changes of links, the next one last.
+    /// Changes of links; the next one is last.
     changes: Vec<(Time, LinkId, LinkChange)>,
-    /// Time zero by the clock of the emulator.
+    /// Time zero of the run on the emulator's clock.
     zero: Time,
     latest: KernelSnapshot,
-    /// The stats of the links at the last look, and when that was.
+    /// Time of the snapshot before, and the links' counters then.
     before: (Time, Vec<Stats>),
 }
 
-/// Runs `scenario` once; see [`super::run`].
+/// Runs `scenario` once in real time; see [`super::run`].
 pub(super) fn run(
     scenario: &Scenario,
     controller: &str,
@@ -69,7 +69,7 @@ pub(super) fn run(
     let observed = instances.iter().map(|instance| instance.observed(packet_bytes)).collect();
     let mut recorder = Recorder::new(scenario, packet_bytes, observed);
     let mut changes: Vec<_> = scenario.fault.iter().flat_map(|fault| testbed.links.changes(fault)).collect();
-    // The last of equal times stays the last to happen.
+    // Changes at equal times must stay in their order.
     changes.reverse();
     changes.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
     let zero = testbed.running.now();
@@ -82,13 +82,14 @@ pub(super) fn run(
         before: (Time::ZERO, Vec::new()),
     };
     let carried = traffic.carry(&mut recorder, stop).map_err(|e| format!("since {e}"));
-    // Rules know namespaces by number alone, and would stay behind.
+    // Rules refer to namespaces only by number, and would stay behind.
     each_rule(&rules, &traffic.testbed.pairs, |subject, _| groups::clear(subject))?;
     carried?;
     Ok(traffic.finish(scenario, controller, recorder))
 }
 
-/// Which of a flow's paths are told apart, by their local addresses.
+/// Returns the group of each path of a flow with a selector by local address; empty if all paths are
+/// coupled.
 fn apart(scenario: &Scenario, instance: &FlowInstance<'_>, pair: &HostPair) -> Vec<(Selector, Group)> {
     let all = instance.flow.groups == Groups::All || BUILT_IN.contains(&instance.controller);
     if all || instance.flow.paths.len() == 1 {
@@ -98,7 +99,7 @@ fn apart(scenario: &Scenario, instance: &FlowInstance<'_>, pair: &HostPair) -> V
     groups.map(|(p, group)| (Selector::Address(pair.sender(p)), Group::Shared(group))).collect()
 }
 
-/// Does something with each rule of each flow, in the namespace of its sender, where the rules hold.
+/// Applies `work` to each rule of each flow, in the namespace of its sender, where the rules apply.
 fn each_rule(
     rules: &[Vec<(Selector, Group)>],
     pairs: &[HostPair],
@@ -117,9 +118,10 @@ impl Traffic {
         Time::ZERO + self.testbed.running.now().since(self.zero)
     }
 
-    /// Keeps the flows busy to the end of the recording.
+    /// Keeps the flows busy until the end of the recording.
     fn carry(&mut self, recorder: &mut Recorder, stop: &AtomicBool) -> io::Result<()> {
-        // Before what is not in a hurry. Where that is not allowed it shows in how full the links are.
+        // Run before less urgent processes. Where this is not allowed, links are less busy, which the
+        // results show.
         let _ = anabranch_net::set_nice(NICE);
         let clock = Clock::start();
         let (mut poller, mut chunk, mut roles) = (Poller::new(clock), Chunk::new(), Vec::new());
@@ -137,7 +139,7 @@ impl Traffic {
                     recorder.record(now, &self.latest);
                 }
             }
-            // After the look: what is stopped now is seen once more.
+            // Record first: a flow that stops now is recorded once more.
             self.flows.iter_mut().for_each(|flow| flow.tick(now));
             let Some(next) = recorder.next() else { return Ok(()) };
             if stop.load(Ordering::Relaxed) {
@@ -167,7 +169,7 @@ impl Traffic {
         }
     }
 
-    /// Looks at everything.
+    /// Takes a snapshot of all flows and links.
     fn observe(&mut self) {
         let snapshot = self.testbed.running.snapshot();
         let now = self.now();
@@ -189,7 +191,7 @@ impl Traffic {
         self.before = (snapshot.at, links);
     }
 
-    /// What comes out of it.
+    /// Computes the outcome of the run.
     fn finish(self, scenario: &Scenario, controller: &str, recorder: Recorder) -> Outcome {
         let now = self.now();
         let pairs = &self.testbed.pairs;

@@ -1,9 +1,10 @@
-//! When a receiver acknowledges, if it does not answer each packet at once: with the second packet, or when
-//! the first has waited for a while (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
+//! Delays a receiver's acknowledgements: until the second packet arrives, or until the first has waited for
+//! a given time (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
 //!
-//! A packet that comes out of order, and what comes in the round trip after it, is acknowledged at once, as
-//! RFC 5681 wants it while there is a gap: TCP's gap is filled a round trip later. An acknowledgement of two
-//! packets is a sample of the round trip of the earlier one, as with timestamps (RFC 7323 section 4.3).
+//! A packet that comes out of order is acknowledged at once, and so is every packet in the round trip after
+//! it. RFC 5681 requires this while there is a gap, and TCP fills a gap a round trip later. An
+//! acknowledgement of two packets is an RTT sample of the earlier one, as with timestamps (RFC 7323 section
+//! 4.3).
 
 use anabranch_algo::{Span, Time};
 
@@ -13,23 +14,23 @@ use super::segment::Segment;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckDelay {
     longest: Span,
-    /// The packet that waits for its acknowledgement, and how long it does at most.
+    /// The packet that waits for its acknowledgement, and the latest time of it.
     waiting: Option<(Segment, Time)>,
-    /// The number of the next packet in order.
+    /// Number of the next packet in order.
     next: u64,
-    /// Until then every packet is acknowledged at once.
+    /// Time until which every packet is acknowledged at once.
     prompt_until: Time,
-    /// When the timer comes that was asked for last; [`Time::NEVER`] if none is to come.
+    /// Time of the pending timer; [`Time::NEVER`] if there is none.
     timer: Time,
 }
 
 impl AckDelay {
-    /// An acknowledgement waits for so long at most.
+    /// Creates the state for acknowledgements that wait at most for `longest`.
     pub(super) const fn new(longest: Span) -> Self {
         Self { longest, waiting: None, next: 0, prompt_until: Time::ZERO, timer: Time::NEVER }
     }
 
-    /// A packet has come, on a path with this round-trip time: what is acknowledged now.
+    /// Handles a packet on a path with this round-trip time; returns the acknowledgements to send now.
     pub(super) fn arrival(&mut self, now: Time, segment: Segment, rtt: Span) -> [Option<Segment>; 2] {
         if segment.id != self.next {
             self.prompt_until = now + rtt;
@@ -48,14 +49,15 @@ impl AckDelay {
         }
     }
 
-    /// When the [timer](Self::timer) is to be called, if that has not been asked for.
+    /// Returns the time at which to call the [timer](Self::timer); `None` if no new call is needed.
     pub(super) fn arm(&mut self) -> Option<Time> {
         let (_, due) = self.waiting.filter(|_| self.timer == Time::NEVER)?;
         self.timer = due;
         Some(due)
     }
 
-    /// The timer has come: what is acknowledged now. It may be to be [armed](Self::arm) again.
+    /// Handles the timer; returns the acknowledgement to send now. The caller must then [arm](Self::arm) it
+    /// again.
     pub(super) fn timer(&mut self, now: Time) -> Option<Segment> {
         self.timer = Time::NEVER;
         let (first, _) = self.waiting.take_if(|(_, due)| *due <= now)?;
@@ -76,7 +78,7 @@ mod tests {
         Segment::new(id, 3, 1_500, SegmentKind::Data)
     }
 
-    /// The numbers that are acknowledged: of the earlier packet and of the later.
+    /// Returns the numbers that each acknowledgement covers: the earlier packet, if any, and the later one.
     fn numbers(acks: impl IntoIterator<Item = Segment>) -> Vec<(Option<u64>, u64)> {
         acks.into_iter().map(|ack| (ack.earlier(), ack.id)).collect()
     }

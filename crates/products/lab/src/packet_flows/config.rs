@@ -1,30 +1,31 @@
-//! What flows are made of.
+//! Configures packet flows.
 
 use anabranch_algo::controller::ControllerKind;
 use anabranch_algo::{Span, Time};
 use anabranch_mirror::receive_windows::Sharing;
 use anabranch_sim::RouteId;
 
-/// What a flow is made of.
+/// The configuration of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
-    /// Its paths: controller, route of data, route of acknowledgements (none: they are back at once), group.
+    /// Paths: controller, route of data, route of acknowledgements (`None`: they return without delay),
+    /// group.
     pub paths: Vec<(ControllerKind, RouteId, Option<RouteId>, u32)>,
-    /// Size of its packets on the wire, bytes.
+    /// Size of the packets on the wire, bytes.
     pub packet_bytes: u16,
-    /// How many packets it transfers; none: without end.
+    /// Number of packets to transfer; `None` for a transfer without end.
     pub packets: Option<u64>,
-    /// When it starts.
+    /// Time at which the flow starts.
     pub start: Time,
-    /// When it stops, if it does.
+    /// Time at which the flow stops; `None` for never.
     pub stop: Option<Time>,
-    /// The uplink of each path, where it is known, if its groups follow shared-bottleneck detection; none:
-    /// they are as given.
+    /// Uplink of each path, if known, when shared-bottleneck detection decides the groups; `None` if the
+    /// groups of `paths` apply.
     pub detect: Option<Vec<Option<u32>>>,
-    /// How long an acknowledgement waits for a second packet at most; none: each packet is acknowledged at
-    /// once.
+    /// Longest time that an acknowledgement waits for a second packet; `None` if each packet is acknowledged
+    /// at once.
     pub ack_delay: Option<Span>,
-    /// With which others each path may share a bottleneck, if paths are connections to mirrors, whose windows
-    /// the receiver bounds. Their senders are then coupled by `paths` alone.
+    /// For connections to mirrors: the paths with which each path may share a bottleneck. The receiver then
+    /// bounds the windows; the senders are coupled by the groups in `paths` alone.
     pub mirrors: Option<Vec<Sharing>>,
 }

@@ -1,4 +1,4 @@
-//! What a flow does.
+//! Runs packet flows: sends, handles acknowledgements, losses and timers.
 
 use anabranch_algo::Time;
 use anabranch_algo::control::{CongestionCause, Group};
@@ -52,7 +52,7 @@ impl PacketFlows {
         no
     }
 
-    /// Puts the paths of a flow into groups: one number for each, 0 for those without one.
+    /// Puts the paths of a flow into groups: one group number for each path, 0 for paths beyond the list.
     pub(super) fn regroup(&mut self, flow: FlowId, groups: &[u32]) {
         let range = self.subflows_of(flow);
         let first = range.start;
@@ -79,7 +79,7 @@ impl PacketFlows {
         self.members[sub.at as usize] = sub.subflow.stats();
     }
 
-    /// Calls `f` with a path and its group, then publishes what the path has become.
+    /// Calls `f` with a path and its group, then publishes the path's new statistics.
     fn coupled<R>(
         &mut self,
         sub: usize,
@@ -99,12 +99,12 @@ impl PacketFlows {
         }
     }
 
-    /// From now on a flow sends nothing more; what is under way is forgotten.
+    /// Stops a flow: it sends nothing more, and its packets in flight are forgotten.
     pub fn stop(&mut self, flow: FlowId) {
         self.flows[flow].stopped = true;
     }
 
-    /// Sends what the window allows and the backlog has.
+    /// Sends packets from the backlog as far as the window allows.
     fn fill(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
         let sub = &mut self.subflows[s];
         let flow = &mut self.flows[sub.flow as usize];
@@ -112,7 +112,8 @@ impl PacketFlows {
             sub.subflow.forget(now);
         }
         if sub.unresponsive && flow.subflows > 1 {
-            // The others have its work; a packet that carries nothing finds out when it is back.
+            // The other paths have the work of this path. Send an empty packet to find out when this path is
+            // back.
             if sub.subflow.sent_packets().in_flight() == 0 && !flow.stopped && !flow.backlog.is_done() {
                 let id = sub.subflow.sent(now, 1, PayloadKind::Nothing);
                 send(sub.down, data(s, id, flow.bytes));
@@ -135,7 +136,7 @@ impl PacketFlows {
         self.arm(s);
     }
 
-    /// Sees to it that the path's timer comes no later than it should.
+    /// Makes sure that the path has a timer no later than its deadline.
     fn arm(&mut self, s: usize) {
         let sub = &mut self.subflows[s];
         if let Some(at) = sub.subflow.deadline_before(sub.timer) {
@@ -144,7 +145,7 @@ impl PacketFlows {
         }
     }
 
-    /// An acknowledgement has come back.
+    /// Handles an acknowledgement that has come back.
     pub(super) fn acked(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
         let s = segment.subflow() as usize;
         let sub = &mut self.subflows[s];
@@ -153,7 +154,7 @@ impl PacketFlows {
             return;
         }
         sub.unresponsive = false;
-        // Of two packets the earlier one is the sample (RFC 7323 section 4.3).
+        // Of two packets, the earlier one is the RTT sample (RFC 7323 section 4.3).
         let (mut acked, mut sample, mut newest) = (0, None, 0);
         for id in segment.earlier().into_iter().chain([segment.id]) {
             let kind = sub.subflow.sent_packets().get(id).copied().unwrap_or(PayloadKind::Nothing);
@@ -192,7 +193,7 @@ impl PacketFlows {
         self.fill(now, s, send);
     }
 
-    /// Declares lost what others have overtaken.
+    /// Declares packets lost that later packets have overtaken.
     fn detect(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
         let SubflowEntry { subflow, flow, .. } = &mut self.subflows[s];
         let backlog = &mut self.flows[*flow as usize].backlog;
@@ -211,9 +212,9 @@ impl PacketFlows {
         }
     }
 
-    /// Something went back into the backlog. If that was empty, paths had nothing to do: the one that has
-    /// waited longest is first, for with any fixed order two bad paths could hand the last packet to each
-    /// other for ever.
+    /// Fills the windows of the other paths when packets have returned to a backlog that was empty. The path
+    /// that has waited longest is first: with a fixed order, two bad paths could pass the last packet to
+    /// each other for ever.
     fn backlog_refilled(&mut self, now: Time, s: usize, idle: bool, send: &mut impl FnMut(RouteId, Segment)) {
         let no = self.subflows[s].flow as FlowId;
         if idle && self.flows[no].backlog.sendable() > 0 {
@@ -229,7 +230,7 @@ impl PacketFlows {
     pub(super) fn subflow_timer(&mut self, now: Time, s: u32, send: &mut impl FnMut(RouteId, Segment)) {
         let s = s as usize;
         if self.subflows[s].timer > now {
-            // Superseded by an earlier one, which has been served.
+            // An earlier timer, which has been handled, replaced this one.
             return;
         }
         self.subflows[s].timer = Time::NEVER;
@@ -268,8 +269,8 @@ impl PacketFlows {
         self.fill(now, s, send);
     }
 
-    /// A data packet has arrived: the receiver of mirrors counts it, and shared-bottleneck detection looks at
-    /// its delay.
+    /// Observes a data packet that has arrived: the receiver of mirrors counts it, and shared-bottleneck
+    /// detection records its delay.
     pub(super) fn observe(&mut self, now: Time, segment: Segment) {
         let sub = &self.subflows[segment.subflow() as usize];
         let no = sub.flow as FlowId;
@@ -289,7 +290,7 @@ impl PacketFlows {
         }
     }
 
-    /// Packets of a path were lost.
+    /// Reports lost packets of a path to shared-bottleneck detection.
     fn lost(&mut self, s: usize, packets: u32) {
         let flow = &mut self.flows[self.subflows[s].flow as usize];
         if let Some(detector) = &mut flow.detector {
@@ -298,11 +299,11 @@ impl PacketFlows {
     }
 }
 
-/// A detector of paths with these uplinks.
+/// Creates a detector of paths with these uplinks.
 fn detector(uplinks: &[Option<u32>]) -> Box<Detector> {
     let mut detector = Detector::new();
     for uplink in uplinks {
-        // Beyond its limit paths stay with all others.
+        // Paths beyond the detector's limit stay in one group with all others.
         detector.add(*uplink);
     }
     Box::new(detector)

@@ -1,27 +1,28 @@
-//! Connections to mirrors, as far as their rates go: each path is a TCP of its own, whose receiver bounds its
-//! window ([`anabranch_mirror::receive_windows`]) by what the receiver's kernel would count.
+//! Models the rates of connections to mirrors: each path is a TCP connection of its own, whose receiver
+//! bounds its window ([`anabranch_mirror::receive_windows`]) by the numbers that the receiver's kernel would
+//! count.
 //!
-//! The round trip that the receiver sees is the newest that the sender has, smoothed over eight samples as
-//! Linux does it (`tcp_rcv_rtt_update`), and counted in whole milliseconds. All packets count as bytes in
-//! order: there is no stream that a loss would hold up.
+//! The receiver's round-trip time is the sender's newest one, smoothed over eight samples as in Linux
+//! (`tcp_rcv_rtt_update`), in whole milliseconds. All packets count as bytes in order: there is no stream
+//! that a loss would delay.
 
 use anabranch_algo::control::{ALGORITHMS, Algorithm};
 use anabranch_algo::controller::ControllerKind;
 use anabranch_algo::{Span, TcpSample, Time};
 use anabranch_mirror::receive_windows::{ReceiveWindows, Sharing};
 
-/// How often a receiver looks at a connection.
+/// Time between two samples of a connection by the receiver.
 const SAMPLE_EVERY: Span = Span::from_millis(10);
-/// The weight of a new round trip: 1 in 8.
+/// Divisor of the weight of a new round-trip time: 1/8.
 const SMOOTHING: u64 = 8;
 
-/// What the receiver knows of one path.
+/// The receiver's state of one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReceivedPath {
     sample: TcpSample,
-    /// When it was last looked at.
+    /// Time of the last sample.
     sampled: Time,
-    /// Packets that may be on their way; none: as many as the sender likes.
+    /// Most packets in flight; `None` if the receiver sets no limit.
     window: Option<u32>,
 }
 
@@ -34,8 +35,8 @@ pub(super) struct MirrorReceiver {
 }
 
 impl MirrorReceiver {
-    /// One with a path for each of `sharing`. A controller that the program brings is none that yields, as
-    /// far as receive windows go.
+    /// Creates a receiver with one path for each of `sharing`. Receive windows treat a controller of the
+    /// program as one that does not yield.
     pub(super) fn new(sharing: &[Sharing], control: &ControllerKind, packet_bytes: u16) -> Self {
         let mut windows = ReceiveWindows::new();
         let default = || Algorithm::by_name(ALGORITHMS[0].name).expect("in the table");
@@ -46,7 +47,7 @@ impl MirrorReceiver {
         Self { windows, paths: vec![path; sharing.len()], packet_bytes }
     }
 
-    /// A packet has come over a path, whose round trip takes so long now; zero if that is not known.
+    /// Handles a packet on a path with the current round-trip time `rtt`; zero if it is unknown.
     pub(super) fn arrived(&mut self, now: Time, path: usize, rtt: Span) {
         let Some(received) = self.paths.get_mut(path) else { return };
         let sample = &mut received.sample;
@@ -69,12 +70,12 @@ impl MirrorReceiver {
         }
     }
 
-    /// Packets that may be on their way over a path.
+    /// Returns the most packets that may be in flight on a path.
     pub(super) fn window(&self, path: usize) -> u32 {
         self.paths.get(path).and_then(|received| received.window).unwrap_or(u32::MAX)
     }
 
-    /// Which paths may share a bottleneck.
+    /// Returns each path's group of paths that may share a bottleneck.
     pub(super) fn groups(&self) -> Vec<u32> {
         (0..self.paths.len()).map(|path| self.windows.group(path)).collect()
     }

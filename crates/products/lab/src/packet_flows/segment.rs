@@ -1,33 +1,33 @@
-//! What packet flows send: data, what acknowledges it, and cross traffic.
+//! Defines the packets of packet flows: data, acknowledgements, and cross traffic.
 
 use std::num::NonZeroU64;
 
-/// A path of a flow, by the order in which it was added.
+/// A path of a flow, numbered in the order in which it was added.
 pub type SubflowId = u32;
 
 /// Size of an acknowledgement on the wire, bytes (Ethernet, IPv4, TCP).
 pub const ACK_BYTES: u16 = 66;
 
-/// What a segment is.
+/// The kind of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentKind {
     /// Data of a path.
     Data,
-    /// That it has arrived.
+    /// An acknowledgement of data.
     Ack,
-    /// Traffic that nobody answers.
+    /// Cross traffic, which is not acknowledged.
     Cross,
 }
 
-/// A packet of such a flow: two words, because packets are moved all the time, and fields of a few bytes
-/// would be stored in pieces and loaded whole before the pieces are there. One is never zero, so that what
-/// may be a segment or something else (`simulation::packet`) needs no third.
+/// A packet of a packet flow, in two words: packets are moved all the time, and fields of a few bytes would
+/// be stored in pieces and loaded whole before the pieces are there. One word is never zero, so that an enum
+/// with a segment and another variant (`simulation::packet`) needs no third word.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Which packet of the path.
+    /// Number of the packet on its path.
     pub(super) id: u64,
-    /// From the top: 32 bits of path, 16 of size, 12 of [`BEHIND`](Self::BEHIND), then [`SegmentKind`],
-    /// [`MARKED`](Self::MARKED), one.
+    /// Packed fields, from the top: 32 bits of path, 16 of size, 12 of [`BEHIND`](Self::BEHIND), then
+    /// [`SegmentKind`], [`MARKED`](Self::MARKED), and a one.
     rest: NonZeroU64,
 }
 
@@ -35,7 +35,7 @@ impl Segment {
     const MARKED: u64 = 1 << 1;
     const KIND_SHIFT: u32 = 2;
     const KIND: u64 = 3 << Self::KIND_SHIFT;
-    /// Of an acknowledgement of two packets: by how much the number of the earlier one is less.
+    /// Difference of the two packet numbers in an acknowledgement of two packets.
     const BEHIND: u64 = 0xfff << Self::BEHIND_SHIFT;
     const BEHIND_SHIFT: u32 = 4;
     const BYTES_SHIFT: u32 = 16;
@@ -49,7 +49,7 @@ impl Segment {
         Self { id, rest: NonZeroU64::MIN | rest }
     }
 
-    /// The path.
+    /// Returns the path.
     #[inline]
     pub(super) const fn subflow(self) -> SubflowId {
         (self.rest.get() >> Self::SUBFLOW_SHIFT) as SubflowId
@@ -66,7 +66,7 @@ impl Segment {
     pub(super) const fn is_marked(self) -> bool {
         self.rest.get() & Self::MARKED != 0
     }
-    /// What acknowledges it, marked if it is.
+    /// Returns the acknowledgement of this packet, which carries its mark.
     #[inline]
     pub(super) fn ack(self) -> Self {
         let rest = self.rest.get() & !(Self::KIND | Self::BYTES);
@@ -74,8 +74,8 @@ impl Segment {
         Self { id: self.id, rest: NonZeroU64::MIN | rest | kind }
     }
 
-    /// What acknowledges it together with another one of the path, marked if one of them is; none if their
-    /// numbers are too far apart.
+    /// Returns one acknowledgement of this packet and another one of the path, marked if one of them is;
+    /// `None` if their numbers are too far apart.
     pub(super) fn ack_with(self, other: Self) -> Option<Self> {
         let (first, last) = if self.id < other.id { (self, other) } else { (other, self) };
         let behind = last.id - first.id;
@@ -87,7 +87,7 @@ impl Segment {
         Some(Self { rest, ..ack })
     }
 
-    /// The number of the other packet that an acknowledgement is for, if it is for two.
+    /// Returns the number of the earlier packet if this acknowledgement covers two.
     #[inline]
     pub(super) const fn earlier(self) -> Option<u64> {
         match (self.rest.get() & Self::BEHIND) >> Self::BEHIND_SHIFT {
@@ -102,7 +102,8 @@ impl anabranch_sim::Packet for Segment {
     fn bytes(&self) -> u32 {
         ((self.rest.get() & Self::BYTES) >> Self::BYTES_SHIFT) as u32
     }
-    /// Only data: an acknowledgement is no ECT (RFC 3168 section 6.1.4), and its mark is that of the data.
+    /// Only data can be marked: acknowledgements are not ECT (RFC 3168 section 6.1.4), and carry the mark of
+    /// the data.
     fn is_ect(&self) -> bool {
         self.kind() == SegmentKind::Data
     }
@@ -111,7 +112,7 @@ impl anabranch_sim::Packet for Segment {
             self.rest |= Self::MARKED;
         }
     }
-    /// A path has a flow in each direction.
+    /// Returns a key for each path and direction.
     fn flow_key(&self) -> u64 {
         self.rest.get() & !(Self::BYTES | Self::MARKED | Self::BEHIND)
     }

@@ -1,33 +1,34 @@
-//! What a flow still has to deliver: numbers only, for one packet is as good as another.
+//! Counts the packets that a flow still has to deliver: numbers only, because packets are interchangeable.
 //!
-//! A packet that was declared lost goes back into the backlog and leaves again, on any path. If it then
-//! arrives late after all, its second copy is for nothing: it is not counted when it arrives, and not sent a
-//! third time when it is lost. Which copy belongs to which packet is not kept: with several packets on their
-//! second way at once, a late third copy of one may stand for another. More than there was never arrives.
+//! A packet that was declared lost returns to the backlog and leaves again, on any path. If the first copy
+//! then arrives late, the second copy is spurious: it does not count when it arrives, and is not sent again
+//! when it is lost. The backlog does not record which copy belongs to which packet: with several resent
+//! packets in flight, a late third copy of one may stand for another. The number of packets that count never
+//! exceeds the flow's size.
 
-/// What a packet carries.
+/// The payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PayloadKind {
-    /// Nothing that is missing: a probe.
+    /// No missing packet: a probe.
     Nothing,
-    /// Something that leaves for the first time.
+    /// A packet that leaves for the first time.
     New,
-    /// Something that was declared lost before.
+    /// A packet that was declared lost before.
     Resent,
 }
 
 /// Counters of packets; see the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendBacklog {
-    /// Never sent yet; [`u64::MAX`] without end.
+    /// Packets never sent yet; [`u64::MAX`] without end.
     unsent: u64,
-    /// Lost, and not sent again yet.
+    /// Packets lost and not sent again yet.
     to_resend: u64,
-    /// Sent again and under way,
+    /// Packets sent again and in flight.
     resent_in_flight: u64,
-    /// of these, for nothing.
+    /// Packets among `resent_in_flight` whose first copy has arrived.
     spurious: u64,
-    /// Still to arrive; [`u64::MAX`] without end.
+    /// Packets still to arrive; [`u64::MAX`] without end.
     undelivered: u64,
 }
 
@@ -37,7 +38,7 @@ impl SendBacklog {
         Self { unsent: packets, to_resend: 0, resent_in_flight: 0, spurious: 0, undelivered: packets }
     }
 
-    /// Packets that could leave now.
+    /// Returns the number of packets that could leave now.
     pub(super) const fn sendable(&self) -> u64 {
         self.unsent.saturating_add(self.to_resend)
     }
@@ -47,12 +48,12 @@ impl SendBacklog {
         self.undelivered == 0
     }
 
-    /// Packets still to arrive; [`u64::MAX`] without end.
+    /// Returns the number of packets still to arrive; [`u64::MAX`] without end.
     pub(super) const fn undelivered(&self) -> u64 {
         self.undelivered
     }
 
-    /// A packet leaves: what was lost first.
+    /// Takes a packet to send: a lost one first.
     pub(super) const fn take(&mut self) -> PayloadKind {
         if self.to_resend > 0 {
             self.to_resend -= 1;
@@ -66,7 +67,7 @@ impl SendBacklog {
         }
     }
 
-    /// A packet that was under way has arrived; whether it counts.
+    /// Records that a packet in flight has arrived; returns whether it counts.
     pub(super) const fn delivered(&mut self, kind: PayloadKind) -> bool {
         let counts = match kind {
             PayloadKind::Nothing => false,
@@ -84,7 +85,7 @@ impl SendBacklog {
         counts
     }
 
-    /// A packet that had been declared lost has arrived; whether it counts.
+    /// Records that a packet declared lost has arrived; returns whether it counts.
     pub(super) const fn delivered_late(&mut self, kind: PayloadKind) -> bool {
         if matches!(kind, PayloadKind::Nothing) {
             return false;
@@ -94,14 +95,14 @@ impl SendBacklog {
         } else if self.resent_in_flight > self.spurious {
             self.spurious += 1;
         } else {
-            // Its second copy was here first.
+            // The second copy was here first.
             return false;
         }
         self.count();
         true
     }
 
-    /// A packet is declared lost.
+    /// Records that a packet is declared lost.
     pub(super) const fn lost(&mut self, kind: PayloadKind) {
         match kind {
             PayloadKind::Nothing => {}
@@ -134,11 +135,11 @@ mod tests {
         assert_eq!(backlog.take(), PayloadKind::Nothing);
         backlog.lost(PayloadKind::New);
         assert_eq!(backlog.take(), PayloadKind::Resent);
-        // The second copy first, then the first.
+        // The second copy arrives first, then the first.
         let mut other = backlog;
         assert!(other.delivered(PayloadKind::Resent) && other.is_done());
         assert!(!other.delivered_late(PayloadKind::New) && other.is_done());
-        // The first, then the second, or never.
+        // The first copy arrives first, then the second, or never.
         assert!(backlog.delivered_late(PayloadKind::New) && backlog.is_done());
         let mut lost = backlog;
         lost.lost(PayloadKind::Resent);
@@ -147,7 +148,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens to packets, as many count as there were, and never more.
+        /// For every fate of the packets, each packet counts exactly once.
         #[test]
         fn all_count_once(
             packets in 0u64..20,

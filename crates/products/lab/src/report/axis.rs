@@ -1,24 +1,24 @@
-//! Axes: from values to pixels, with ticks at round numbers.
+//! Maps values to pixels, with ticks at round numbers.
 
 use super::text::number;
 
-/// Most ticks of an axis, whatever is asked for.
+/// Most ticks of an axis, whatever the caller asks for.
 const TICKS_MAX: usize = 24;
 
 /// A range of values with round numbers to mark.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// Its lower end.
+    /// Lower end of the range.
     pub(super) min: f64,
-    /// Its upper end, above the lower one.
+    /// Upper end of the range, above the lower one.
     pub(super) max: f64,
-    /// What to mark.
+    /// Values to mark.
     pub(super) ticks: Vec<f64>,
     step: f64,
 }
 
 impl Axis {
-    /// From `min` to `max` exactly, with about `count` ticks.
+    /// Creates an axis from `min` to `max` exactly, with about `count` ticks.
     pub(super) fn exact(min: f64, max: f64, count: usize) -> Self {
         let (min, max) = proper(min, max);
         Self::with_step(min, max, step(max - min, count))
@@ -27,24 +27,24 @@ impl Axis {
     fn with_step(min: f64, max: f64, step: f64) -> Self {
         let first = (min / step - 1e-9).ceil();
         let ticks = (0..TICKS_MAX).map(|i| (first + i as f64) * step);
-        // Adding zero makes -0.0 a 0.0.
+        // Adding zero turns -0.0 into 0.0.
         let ticks = ticks.take_while(|tick| *tick <= max + step * 1e-9).map(|tick| tick + 0.0).collect();
         Self { min, max, ticks, step }
     }
 
-    /// The same, made wider to end on ticks.
+    /// Creates an axis that extends beyond `min` and `max` to end on ticks, with about `count` ticks.
     pub(super) fn round(min: f64, max: f64, count: usize) -> Self {
         let (min, max) = proper(min, max);
         let step = step(max - min, count);
         Self::with_step((min / step + 1e-9).floor() * step, (max / step - 1e-9).ceil() * step, step)
     }
 
-    /// Where `value` is between pixels `from` and `to`; at an end if it is outside.
+    /// Returns the place of `value` between the pixels `from` and `to`; an end if the value is outside.
     pub(super) fn at(&self, value: f64, from: f64, to: f64) -> f64 {
         from + ((value - self.min) / (self.max - self.min)).clamp(0.0, 1.0) * (to - from)
     }
 
-    /// A tick in writing.
+    /// Formats a tick.
     pub(super) fn label(&self, tick: f64) -> String {
         let most = self.min.abs().max(self.max.abs());
         let (by, suffix) = match most {
@@ -62,22 +62,22 @@ impl Axis {
     }
 }
 
-/// Ends that can be drawn: finite, apart, in order.
+/// Returns ends that can be drawn: finite, distinct and in order.
 fn proper(a: f64, b: f64) -> (f64, f64) {
     let (min, max) = (a.min(b), a.max(b));
     let size = min.abs().max(max.abs());
-    // Also where doubles have no room for steps.
+    // This also excludes sizes at which doubles have no room for steps.
     if !(1e-290..1e290).contains(&size) || a.is_nan() || b.is_nan() {
         return (0.0, 1.0);
     }
-    // Closer than doubles and eyes tell apart.
+    // The ends are too close for doubles and eyes.
     if max - min < size * 1e-6 {
         return (min - size * 0.01, max + size * 0.01);
     }
     (min, max)
 }
 
-/// The step of 1, 2 or 5 times a power of ten that comes nearest to `count` steps of `span`.
+/// Returns the step of 1, 2 or 5 times a power of ten that is nearest to `count` steps of `span`.
 fn step(span: f64, count: usize) -> f64 {
     let rough = span / count.clamp(1, TICKS_MAX / 3) as f64;
     let power = 10_f64.powf(rough.log10().floor());
@@ -86,7 +86,7 @@ fn step(span: f64, count: usize) -> f64 {
     power * limits.into_iter().find(|(limit, _)| rough <= limit * power).map_or(10.0, |(_, by)| by)
 }
 
-/// The least and the greatest of `values`, without what cannot be drawn.
+/// Returns the least and the greatest of `values`, without values that are not finite.
 pub(super) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values
         .filter(|v| v.is_finite())

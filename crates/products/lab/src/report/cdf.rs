@@ -1,4 +1,4 @@
-//! How a metric spreads over the seeds: its empirical distribution with a confidence band.
+//! Draws the distribution of a metric over the seeds: empirical, with a confidence band.
 //!
 //! Source of the band: Dvoretzky, Kiefer and Wolfowitz (1956) with the constant of Massart (1990): the whole
 //! true distribution is within ±√(ln(2/α)/2n) of the empirical one with probability 1 - α.
@@ -12,27 +12,27 @@ use crate::metric::metric;
 use crate::outcome::Run;
 use crate::scenario::Measure;
 
-/// Seeds below which a distribution says nothing.
+/// Least number of seeds for which a distribution is drawn.
 pub(super) const SEEDS_MIN: usize = 8;
 const SIZE: (f64, f64) = (216.0, 158.0);
 /// Most steps of a drawn distribution.
 const STEPS_MAX: usize = 200;
 
-/// Half the height of the 95 % band of `n` values.
+/// Returns half the height of the 95 % band of `n` values.
 fn band(n: usize) -> f64 {
     ((2.0_f64 / 0.05).ln() / (2.0 * n as f64)).sqrt()
 }
 
-/// The values of a controller: those of all seeds, ascending.
+/// The values of a controller for all seeds, ascending.
 struct Sample<'a> {
     controller: &'a str,
     world: World,
     values: Vec<f64>,
-    /// Runs that counted, also those without this value.
+    /// Number of runs that counted, including runs without this value.
     runs: usize,
 }
 
-/// The distributions of all metrics.
+/// Draws the distributions of all metrics.
 pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>, id: &str) -> String {
     let mut out = String::new();
     for (m, measure) in study.scenario.measure.iter().enumerate() {
@@ -80,7 +80,8 @@ fn samples<'a>(keys: &Keys<'a>, runs: &[&Run], measure: usize) -> Vec<Sample<'a>
     keys.series().map(of).filter(|sample| sample.values.len() >= SEEDS_MIN).collect()
 }
 
-/// The corners of the distribution's steps: (value, fraction), from one end of the axis to the other.
+/// Returns the corners of the distribution's steps: (value, fraction), from one end of the axis to the
+/// other.
 fn steps(values: &[f64], axis: &Axis) -> Vec<(f64, f64)> {
     let n = values.len();
     let each = n.div_ceil(STEPS_MAX);
@@ -97,7 +98,7 @@ fn steps(values: &[f64], axis: &Axis) -> Vec<(f64, f64)> {
     points
 }
 
-/// A figure for each controller; the lines are defined once and shown in all of them.
+/// Draws a figure for each controller; the lines are defined once and shown in all of them.
 fn group(keys: &Keys<'_>, measure: &Measure, case: Option<&str>, samples: &[Sample<'_>], id: &str) -> String {
     let all = samples.iter().flat_map(|sample| sample.values.iter().copied());
     let Some((min, max)) = range(all) else { return String::new() };
@@ -120,7 +121,7 @@ fn group(keys: &Keys<'_>, measure: &Measure, case: Option<&str>, samples: &[Samp
         let n = sample.values.len();
         let half = band(n);
         let at = |(value, fraction): (f64, f64), by: f64| frame.at((value, fraction + by));
-        // Without the ends: the band is drawn where there are values.
+        // Omit the ends: the band is drawn only where there are values.
         let own = &lines[i][1..lines[i].len() - 1];
         let upper = own.iter().map(|p| at(*p, half));
         let lower = own.iter().rev().map(|p| at(*p, -half));

@@ -1,4 +1,4 @@
-//! A dot and its whisker for each row: ours with its confidence interval, beside the paper's and the model's.
+//! Draws a dot with a whisker for each row: our value with its interval, beside the paper's and the model's.
 
 use super::axis::{Axis, range};
 use super::plot::{colour, figure, px};
@@ -8,17 +8,17 @@ use crate::outcome::Row;
 use crate::scenario::notes::Verdict;
 
 const WIDTH: f64 = 330.0;
-/// For labels that the narrow figure has no room for.
+/// Width of a figure whose labels do not fit the narrow figure, pixels.
 const WIDTH_WIDE: f64 = 690.0;
 const LABEL_MAX: f64 = 120.0;
 const LABEL_WIDE_MAX: f64 = 320.0;
-/// Wider ones have fewer ticks, pixels.
+/// Width of tick labels above which an axis has fewer ticks, pixels.
 const TICK_LABEL_MAX: f64 = 30.0;
 const ROW_HEIGHT: f64 = 18.0;
-/// Rows of one figure, so that it fits on a page in print.
+/// Most rows of one figure, so that it fits on a printed page.
 const ROWS_MAX: usize = 32;
 
-/// What the marks mean.
+/// Legend of the marks.
 pub(super) const LEGEND: &str = "<p class=\"legend\">\
     <span><svg viewBox=\"0 0 34 12\"><path class=\"l k0\" d=\"M3 6h28\"/>\
     <circle class=\"f k0\" cx=\"17\" cy=\"6\" r=\"3.6\"/></svg> ours, with the 95 % confidence interval of \
@@ -31,13 +31,13 @@ pub(super) const LEGEND: &str = "<p class=\"legend\">\
     <span><svg viewBox=\"0 0 12 12\"><circle class=\"hollow k0\" cx=\"6\" cy=\"6\" r=\"3.6\"/></svg> not all \
     conditions met</span></p>\n";
 
-/// One figure of several for a metric.
+/// One of several figures for a metric.
 struct Panel<'a> {
     caption: String,
     rows: Vec<(String, &'a Row)>,
 }
 
-/// The plots of all metrics.
+/// Draws the plots of all metrics.
 pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>) -> String {
     let (mut out, mut side_by_side) = (String::new(), String::new());
     let cases = keys.rows.iter().any(|row| row.case.is_some());
@@ -64,7 +64,8 @@ pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>) -> String {
     out
 }
 
-/// By case if there are several controllers in each, else a row a case.
+/// Groups rows into panels: one for each case if cases have several controllers, else one with a row for
+/// each case.
 fn panels<'a>(keys: &Keys<'_>, rows: &[&'a Row], metric: &str, cases: bool) -> Vec<Panel<'a>> {
     let label = |row: &Row| keys.label(&row.controller, row.world);
     let groups: Vec<(&Option<String>, Vec<&'a Row>)> = rows.iter().fold(Vec::new(), |mut groups, row| {
@@ -95,7 +96,7 @@ fn panels<'a>(keys: &Keys<'_>, rows: &[&'a Row], metric: &str, cases: bool) -> V
     panels
 }
 
-/// From the least to the greatest of all that is drawn; from zero if that is not far.
+/// Creates an axis over all drawn values; it starts at zero if zero is not far.
 fn axis(study: &Study<'_>, rows: &[&Row]) -> Axis {
     let values = rows.iter().flat_map(|row| {
         let value = finite(row.value);
@@ -120,7 +121,7 @@ fn axis(study: &Study<'_>, rows: &[&Row]) -> Axis {
     if fits { axis } else { Axis::exact(min, max, 3) }
 }
 
-/// Half of the confidence interval, if there is one: a single seed has none.
+/// Returns half of the confidence interval, if there is one: a single seed has none.
 fn interval(row: &Row) -> Option<f64> {
     finite(row.interval()).filter(|_| row.seeds.len() > 1)
 }
@@ -157,7 +158,7 @@ fn draw(
         if let Some(range) = expected(study.scenario, row) {
             let end = |end, open| x(finite(Some(end)).unwrap_or(open));
             let (from, to) = (end(range.low, axis.min), end(range.high, axis.max));
-            // Also a single value should be seen.
+            // A range of a single value must be visible too.
             let width = px((to - from).max(1.0));
             let (y, height) = (px(y - ROW_HEIGHT * 0.38), px(ROW_HEIGHT * 0.76));
             put!(

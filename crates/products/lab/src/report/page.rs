@@ -1,19 +1,19 @@
-//! The page around the studies: head, contents, and each study's sections.
+//! Writes the page around the studies: head, contents, and each study's sections.
 
 use super::text::{count, escape, put};
 use super::{Keys, Study, cdf, dots, table, time_series};
 use crate::scenario::notes::Verdict;
 
-/// The style sheet, kept as such to be edited as such.
+/// Style sheet, in a file of its own so that editors know its language.
 const STYLE: &str = include_str!("style.css");
 
-/// How to read the numbers, once for the whole page.
+/// Explanation of the numbers, once for the whole page.
 const READING: &str = "<p class=\"reading\">Values are means over the seeds; ± is half of the 95 % \
     confidence interval of the mean (Student’s t), which takes at least two seeds. <em>Paper</em> is what \
     the source reports, <em>model</em> what a fluid model gives. A verdict compares the mean with the range \
     that the scenario expects.</p>\n";
 
-/// The whole page, with about `points` points of lines over time for each study.
+/// Writes the whole page, with about `points` points of lines over time for each study.
 pub(super) fn page(studies: &[Study<'_>], points: usize) -> String {
     let title = match studies {
         [study] => title(study).to_string(),
@@ -38,7 +38,7 @@ fn title<'a>(study: &Study<'a>) -> &'a str {
     if study.scenario.title.is_empty() { study.name } else { &study.scenario.title }
 }
 
-/// How many expectations were met, and whether all conditions were, in words.
+/// Describes how many expectations were met, and whether all conditions were met.
 fn verdicts(study: &Study<'_>) -> (String, String) {
     let judged = || study.rows.iter().filter_map(|row| row.reference.verdict);
     let met = judged().filter(|verdict| *verdict == Verdict::Ok).count();
@@ -72,7 +72,7 @@ fn contents(studies: &[Study<'_>]) -> String {
     out + "</tbody></table></div></nav>\n"
 }
 
-/// `text` in paragraphs, which an empty line separates.
+/// Splits `text` into paragraphs at empty lines.
 fn paragraphs(text: &str) -> String {
     let parts = text.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| format!("<p>{}</p>\n", escape(part))).collect()
@@ -111,7 +111,7 @@ fn section(study: &Study<'_>, number: usize, alone: bool, points: usize) -> Stri
         let least = cdf::SEEDS_MIN;
         put!(out, "<p class=\"none\">Distributions are drawn from {least} seeds on; there are fewer.</p>\n");
     }
-    // Pictures first: a table may have hundreds of rows.
+    // Show the pictures first: a table may have hundreds of rows.
     put!(out, "{distributions}<h3>Table</h3>\n{}", table::table(study, &keys));
     if study.rows.iter().any(|row| row.spread.alike) {
         out.push_str("<p class=\"none\">Rows without ±: all seeds gave the same run.</p>\n");

@@ -1,30 +1,31 @@
-//! What all plots are made of: frame, lines, labels at their ends. SVG, styled by the page's style sheet.
+//! Draws the parts of all plots: frame, lines, labels at their ends. The output is SVG, styled by the page's
+//! style sheet.
 
 use super::axis::Axis;
 use super::text::{escape, fitted, put, width};
 
-/// Colours of the palette; a style beyond them has a dash pattern that differs too.
+/// Number of colours in the palette; later styles also differ in their dash pattern.
 const COLOURS: usize = 7;
-/// Dash patterns.
+/// Number of dash patterns.
 const DASHES: usize = 5;
-/// Pixels between the base lines of labels, at least.
+/// Least distance between the base lines of labels, pixels.
 const LABEL_STEP: f64 = 11.5;
-/// Pixels from the end of a line to its label.
+/// Distance from the end of a line to its label, pixels.
 const LABEL_GAP: f64 = 14.0;
-/// Widest label at the end of a line, pixels.
+/// Greatest width of a label at the end of a line, pixels.
 const LABEL_WIDTH_MAX: f64 = 92.0;
 
-/// The classes of colour and dash pattern of series `slot`.
+/// Returns the classes of colour and dash pattern of series `slot`.
 pub(super) fn style(slot: usize) -> String {
     format!("k{} d{}", slot % COLOURS, (slot + slot / COLOURS) % DASHES)
 }
 
-/// Only the colour's class, for marks that are not lines.
+/// Returns the class of the colour alone, for marks that are not lines.
 pub(super) fn colour(slot: usize) -> String {
     format!("k{}", slot % COLOURS)
 }
 
-/// A figure: caption (HTML) above a drawing of `size` pixels; `name` is for those who cannot see it.
+/// Formats a figure: caption (HTML) above a drawing of `size` pixels; screen readers read `name`.
 pub(super) fn figure(class: &str, caption: &str, name: &str, size: (f64, f64), body: &str) -> String {
     let (width, height) = size;
     let caption =
@@ -36,14 +37,14 @@ pub(super) fn figure(class: &str, caption: &str, name: &str, size: (f64, f64), b
     )
 }
 
-/// A coordinate: tenths of a pixel are enough.
+/// Formats a coordinate: tenths of a pixel are enough.
 pub(super) fn px(value: f64) -> String {
     let text = format!("{:.1}", value + 0.0);
     text.strip_suffix(".0").map_or(text.clone(), str::to_string)
 }
 
-/// A path through `points` (pixels), in relative tenths to be short; a point that is no number ends a line,
-/// and the next begins one.
+/// Formats a path through `points` (pixels), in relative tenths to be short. A point that is not finite ends
+/// a line, and the next point begins another.
 pub(super) fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     let mut out = String::new();
     let mut line: Vec<(i64, i64)> = Vec::new();
@@ -55,7 +56,7 @@ pub(super) fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
             tenths(&mut out, y - y0, true);
         }
         if line.len() == 1 {
-            // Of no length: its round ends make it a dot.
+            // This line has no length: its round ends make it a dot.
             out.push_str("h0");
         }
         line.clear();
@@ -74,7 +75,7 @@ pub(super) fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     out
 }
 
-/// `value` tenths, without a leading zero; `follows` another number.
+/// Writes `value` tenths without a leading zero; `follows` says whether a number stands before it.
 fn tenths(out: &mut String, value: i64, follows: bool) {
     let (whole, part) = (value.unsigned_abs() / 10, value.unsigned_abs() % 10);
     if value < 0 {
@@ -89,35 +90,35 @@ fn tenths(out: &mut String, value: i64, follows: bool) {
     }
 }
 
-/// Drawings to be shown in several figures with `<use>`.
+/// Formats drawings that several figures show with `<use>`.
 pub(super) fn defs(body: &str) -> String {
     format!("<svg class=\"defs\" aria-hidden=\"true\"><defs>{body}</defs></svg>\n")
 }
 
-/// Where a plot's lines are drawn, and between which values.
+/// The area in which a plot's lines are drawn, and its ranges of values.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     /// Left end of the lines, pixels from the left.
     pub(super) left: f64,
-    /// Right end.
+    /// Right end of the lines, pixels from the left.
     pub(super) right: f64,
-    /// Upper end.
+    /// Upper end of the lines, pixels from the top.
     pub(super) top: f64,
-    /// Lower end.
+    /// Lower end of the lines, pixels from the top.
     pub(super) bottom: f64,
-    /// Values across.
+    /// Horizontal axis.
     pub(super) x: Axis,
-    /// Values upward.
+    /// Vertical axis.
     pub(super) y: Axis,
 }
 
 impl Frame {
-    /// Where `(x, y)` is.
+    /// Returns the pixels of the values `(x, y)`.
     pub(super) fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
         (self.x.at(x, self.left, self.right), self.y.at(y, self.bottom, self.top))
     }
 
-    /// Axes with ticks; the titles say what they show, with the unit.
+    /// Draws the axes with ticks and titles; a title names the quantity and the unit.
     pub(super) fn axes(&self, x_title: &str, y_title: &str) -> String {
         let mut out = String::new();
         let (left, right, bottom) = (px(self.left), px(self.right), px(self.bottom));
@@ -132,7 +133,7 @@ impl Frame {
         let mut free = f64::NEG_INFINITY;
         for (x, label) in places {
             put!(out, "<path class=\"ax\" d=\"M{} {bottom}v3.5\"/>", px(x));
-            // Where labels would touch, every other one is enough.
+            // Where labels would touch, every second one is enough.
             let half = width(&label) / 2.0;
             if x - half > free {
                 let y = px(self.bottom + 15.0);
@@ -146,7 +147,7 @@ impl Frame {
         out
     }
 
-    /// Labels to the right of the ends of lines, moved apart where they would touch.
+    /// Draws labels to the right of the ends of lines, moved apart where they would touch.
     pub(super) fn end_labels(&self, ends: &[LineEnd]) -> String {
         let mut order: Vec<usize> = (0..ends.len()).collect();
         order.sort_by(|a, b| ends[*a].y.total_cmp(&ends[*b].y).then(a.cmp(b)));
@@ -165,27 +166,27 @@ impl Frame {
     }
 }
 
-/// The end of a line, to be labelled.
+/// The labelled end of a line.
 #[derive(Clone, Debug)]
 pub(super) struct LineEnd {
-    /// Its style.
+    /// Number of the line's style.
     pub(super) slot: usize,
-    /// What to write.
+    /// Text of the label.
     pub(super) label: String,
-    /// Where it ends, pixels.
+    /// Horizontal place of the end, pixels from the left.
     pub(super) x: f64,
-    /// The same, downward.
+    /// Vertical place of the end, pixels from the top.
     pub(super) y: f64,
 }
 
-/// How much room the widest of `labels` takes at the end of a line, pixels.
+/// Returns the room that the widest of `labels` takes at the end of a line, pixels.
 pub(super) fn label_room<'a>(labels: impl Iterator<Item = &'a str>) -> f64 {
     LABEL_GAP + labels.map(width).fold(0.0, f64::max).min(LABEL_WIDTH_MAX)
 }
 
-/// `wanted` places, in order, moved as little as needed to be `step` apart and between `min` and `max`.
+/// Moves `wanted` places, in order, as little as necessary to be `step` apart and between `min` and `max`.
 fn apart(wanted: &[f64], step: f64, min: f64, max: f64) -> Vec<f64> {
-    // Runs of labels that touch: (sum of where their first one would want to be, how many).
+    // Runs of labels that touch: (sum of the places that their first label wants, number of labels).
     let mut runs: Vec<(f64, usize)> = Vec::new();
     let room = |n: usize| (max - step * (n as f64 - 1.0)).max(min);
     let first = |run: &(f64, usize)| (run.0 / run.1 as f64).clamp(min, room(run.1));

@@ -1,4 +1,4 @@
-//! The table of a study: one line for each case, metric and controller.
+//! Formats the table of a study: one line for each case, metric and controller.
 
 use super::text::{count, decimals, escape, finite, number, put, short};
 use super::{Keys, Study, expected, words};
@@ -8,12 +8,12 @@ use crate::scenario::notes::Verdict;
 /// Most unmet conditions of a row that are written out.
 const VIOLATIONS_MAX: usize = 6;
 
-/// Decimals for all values of a metric.
+/// Returns the number of decimals for all values of a metric.
 pub(super) fn metric_decimals<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
     decimals(rows.filter_map(|row| finite(row.value)))
 }
 
-/// The table, or a sentence if there is nothing to put into it.
+/// Formats the table, or a sentence if there are no rows.
 pub(super) fn table(study: &Study<'_>, keys: &Keys<'_>) -> String {
     if study.rows.is_empty() {
         return "<p class=\"none\">Nothing was measured.</p>\n".into();
@@ -39,7 +39,8 @@ pub(super) fn table(study: &Study<'_>, keys: &Keys<'_>) -> String {
     for rows in keys.rows.chunk_by(same) {
         let row = rows[0];
         let group = (&row.case, row.metric.as_str());
-        // A group of lines belongs together: a metric's controllers, or a case's metrics if there is but one.
+        // Group lines that belong together: a metric's controllers, or a case's metrics if there is one
+        // controller.
         if last.is_none_or(|last| last.0 != group.0 || keys.controllers.len() > 1 && last.1 != group.1) {
             out.push_str(if last.is_some() { "</tbody>\n<tbody>" } else { "<tbody>" });
         }
@@ -73,7 +74,7 @@ pub(super) fn table(study: &Study<'_>, keys: &Keys<'_>) -> String {
     out + &lateness(study)
 }
 
-/// How late packets were, where that is known.
+/// Describes how late packets were, if known.
 fn lateness(study: &Study<'_>) -> String {
     let late = study.rows.iter().filter_map(|row| row.late_p99_us).reduce(f64::max);
     late.map_or_else(String::new, |late| {
@@ -81,16 +82,16 @@ fn lateness(study: &Study<'_>) -> String {
     })
 }
 
-/// A cell whose text stands there for those who copy it, but is not shown again.
+/// Writes a cell. A repeated text is hidden, but is still there for copying.
 fn repeated(out: &mut String, text: &str, again: bool) {
     put!(out, "<td{}>{}</td>", if again { " class=\"same\"" } else { "" }, escape(text));
 }
 
-/// A value with its interval.
+/// Writes a value with its interval.
 fn value(out: &mut String, row: Option<&Row>, decimals: usize) {
     match row.and_then(|row| row.value) {
         Some(value) => {
-            // One that is doubtful is marked.
+            // Mark doubtful values.
             let mark = if row.is_some_and(|row| row.doubtful) { "~" } else { "" };
             put!(out, "<td class=\"n\">{mark}{}</td>", number(value, decimals));
         }
@@ -102,14 +103,14 @@ fn value(out: &mut String, row: Option<&Row>, decimals: usize) {
     }
 }
 
-/// What others say.
+/// Writes the paper's and the model's value.
 fn references(out: &mut String, row: &Row, decimals: usize) {
     for reference in [row.reference.paper, row.reference.model] {
         match reference {
             None => out.push_str("<td class=\"n\"></td>"),
             Some(value) => {
                 let text = short(value, decimals.max(1));
-                // Room for the decimals that are not there keeps the points in one line.
+                // Missing decimals are padded, so that the decimal points are aligned.
                 let has = text.split_once('.').map_or(0, |(_, part)| part.len());
                 let zeros = "0".repeat(decimals.max(1).saturating_sub(has));
                 let pad = if has == 0 { format!(".{zeros}") } else { zeros };

@@ -1,4 +1,4 @@
-//! Tests of whole pages, on made-up runs that look like real ones.
+//! Tests whole pages, on made-up runs that look like real ones.
 
 use anabranch_sim::Rng;
 
@@ -39,7 +39,7 @@ pub(super) fn scenario() -> Scenario {
     .expect("a scenario")
 }
 
-/// A made-up run: sawtooth windows of `mp` on two paths, and of `flows` single-path flows.
+/// Returns a made-up run: sawtooth windows of `mp` on two paths, and of `flows` single-path flows.
 fn run(case: Option<&str>, controller: &str, seed: u64, flows: usize, steps: usize) -> Run {
     let id = controller
         .bytes()
@@ -92,7 +92,7 @@ fn run(case: Option<&str>, controller: &str, seed: u64, flows: usize, steps: usi
     }
 }
 
-/// Rows as the laboratory makes them.
+/// Computes rows from runs, as the laboratory does.
 fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for run in runs {
@@ -158,14 +158,14 @@ fn some_runs(scenario: &Scenario, cases: &[Option<&str>], seeds: u64, flows: usi
     cases.iter().map(leak).flat_map(all).collect()
 }
 
-/// The page of one study.
+/// Returns the page of one study, and checks its form.
 fn page(scenario: &Scenario, rows: &[Row], runs: &[Run]) -> String {
     let page = html(&[Study { name: "lan-shared", scenario, rows, runs }]);
     well_formed(&page);
     page
 }
 
-/// Every element is closed in order, every attribute quoted, nothing but known entities.
+/// Checks that elements are closed in order, attributes are quoted, and entities are known.
 fn well_formed(page: &str) {
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").expect("a doctype");
     let mut open = Vec::new();
@@ -200,7 +200,7 @@ fn well_formed(page: &str) {
     }
 }
 
-/// Texts of all table cells.
+/// Returns the texts of all table cells.
 fn cells(page: &str) -> Vec<String> {
     let cell = |part: &str| Some(part.split_once('>')?.1.split("</td>").next()?.to_string());
     page.split("<td").skip(1).filter_map(cell).collect()
@@ -243,7 +243,7 @@ fn distributions_need_eight_seeds() {
         assert_eq!(page.contains("(DKW)"), drawn);
         assert_eq!(page.contains("± 0."), seeds > 1, "one seed has no interval");
     }
-    // A run whose conditions were not met does not count.
+    // A run that violated a condition does not count.
     let mut runs = some_runs(&scenario, &[None], 8, 1);
     runs.iter_mut().for_each(|run| run.outcome.violations = vec!["no drops".into()]);
     assert!(!page(&scenario, &[], &runs).contains("(DKW)"));
@@ -267,7 +267,7 @@ fn what_is_no_number_is_said_and_not_drawn() {
         (row.spread.ci95, row.reference.paper, row.reference.model) =
             (Some(odd[(i + 1) % 6]), Some(odd[(i + 2) % 6]), None);
     }
-    // "not a number" and "∞" in the table, never "NaN" or "inf": `page` looks.
+    // The table has "not a number" and "∞", never "NaN" or "inf", which `page` checks.
     let page = page(&scenario, &rows, &runs);
     assert!(page.contains("<td class=\"n\">–</td>") && page.contains("not a number") && page.contains('∞'));
     assert!(page.contains("no value"));
@@ -287,7 +287,7 @@ fn pages_of_little() {
     let page_of_runs = page(&scenario, &rows(&scenario, &runs), &runs);
     assert!(!page_of_runs.contains("over time") && page_of_runs.contains("(DKW)"));
     assert!(page(&scenario, &rows(&scenario, &runs), &[]).contains("Values and intervals"));
-    // A scenario that does not know the rows.
+    // This scenario does not know the rows.
     scenario.measure.clear();
     scenario.controllers.clear();
     runs.iter_mut().for_each(|run| run.outcome.values.clear());
@@ -359,7 +359,7 @@ fn expectations_are_found_and_said() {
     assert_eq!(words("many"), None);
 }
 
-/// Pages to look at with one's own eyes, in the directory for temporary files.
+/// Writes pages for a person to look at, to the directory for temporary files.
 #[test]
 #[ignore = "writes files"]
 fn write_pages_to_look_at() {

@@ -1,4 +1,4 @@
-//! Text: escaped for HTML, and numbers as people read them.
+//! Formats text: escaped for HTML, and numbers for people.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ pub(super) use put;
 
 /// Most decimals of a number.
 const DECIMALS_MAX: i32 = 6;
-/// From here on numbers are written with an exponent.
+/// Least number that is written with an exponent.
 const PLAIN_MAX: f64 = 1e12;
 
-/// `text` for use in HTML, as content or in an attribute's quotes. Control characters, which HTML forbids,
+/// Escapes `text` for HTML, as content or in a quoted attribute. Control characters, which HTML forbids,
 /// become U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -35,12 +35,12 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// `value` if it is a number that can be drawn.
+/// Returns `value` if it is finite.
 pub(super) fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|v| v.is_finite())
 }
 
-/// Decimals with which all of `values` are to be written: four significant digits of the largest, two of the
+/// Returns the number of decimals for all of `values`: four significant digits of the largest, two of the
 /// smallest.
 pub(super) fn decimals(values: impl Iterator<Item = f64>) -> usize {
     let (mut most, mut least) = (i32::MIN, i32::MAX);
@@ -51,12 +51,12 @@ pub(super) fn decimals(values: impl Iterator<Item = f64>) -> usize {
     if most == i32::MIN {
         return 1;
     }
-    // A value far below the others is nothing to them.
+    // A value far below the others must not add decimals.
     let least = least.max(most - 3);
     (3 - most).max(1 - least).clamp(0, DECIMALS_MAX) as usize
 }
 
-/// `value` with `decimals`, or in words or with an exponent where that says nothing.
+/// Formats `value` with `decimals`; with an exponent or in words if decimals would say nothing.
 pub(super) fn number(value: f64, decimals: usize) -> String {
     if value.is_nan() {
         return "not a number".into();
@@ -76,7 +76,7 @@ pub(super) fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// `value` with at most `decimals`, without zeros at the end.
+/// Formats `value` with at most `decimals`, without zeros at the end.
 pub(super) fn short(value: f64, decimals: usize) -> String {
     let text = number(value, decimals);
     if text.contains('.') && !text.contains('e') {
@@ -86,7 +86,7 @@ pub(super) fn short(value: f64, decimals: usize) -> String {
     }
 }
 
-/// About how wide `text` is in a plot, in pixels: there is no font to ask, so that of a wide one.
+/// Estimates the width of `text` in a plot, pixels. The font is unknown, so this assumes a wide one.
 pub(super) fn width(text: &str) -> f64 {
     let of = |c: char| match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | ' ' => 3.6,
@@ -100,7 +100,7 @@ pub(super) fn width(text: &str) -> f64 {
     text.chars().map(of).sum()
 }
 
-/// `text`, or its beginning and end where it is wider than `most` pixels.
+/// Returns `text`, or its beginning and end if it is wider than `most` pixels.
 pub(super) fn fit(text: &str, most: f64) -> Cow<'_, str> {
     if width(text) <= most {
         return Cow::Borrowed(text);
@@ -116,7 +116,8 @@ pub(super) fn fit(text: &str, most: f64) -> Cow<'_, str> {
     Cow::Owned(cut(keep))
 }
 
-/// `text` as the content of an SVG text element: shortened to `most` pixels, then with all of it on hover.
+/// Formats `text` as the content of an SVG text element: shortened to `most` pixels, with the whole text on
+/// hover.
 pub(super) fn fitted(text: &str, most: f64) -> String {
     match fit(text, most) {
         Cow::Borrowed(text) => escape(text),
@@ -124,7 +125,7 @@ pub(super) fn fitted(text: &str, most: f64) -> String {
     }
 }
 
-/// "1 seed", "2 seeds".
+/// Formats a count: "1 seed", "2 seeds".
 pub(super) fn count(n: usize, of: &str) -> String {
     format!("{n} {of}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! How runs went: goodput, shares, congestion windows and queues over time, a small plot for each controller.
+//! Draws runs over time: goodput, shares, congestion windows and queues, a small plot for each controller.
 
 use super::axis::Axis;
 use super::plot::{Frame, LineEnd, defs, figure, label_room, path, px, style};
@@ -8,16 +8,16 @@ use crate::World;
 use crate::outcome::{Line, Run, SeriesKind};
 use crate::scenario::Scenario;
 
-/// Lines of one plot; more are drawn as the mean and range of each kind.
+/// Most lines of one plot; more lines are drawn as the mean and range of each kind.
 const LINES_MAX: usize = 7;
-/// Points of a line, at most and at least.
+/// Most and least points of a line.
 const POINTS_MAX: usize = 400;
 const POINTS_MIN: usize = 32;
-/// A share over less than the run's part of this is mostly noise.
+/// Most points of a share: over shorter times a share is mostly noise.
 const SHARE_POINTS_MAX: usize = 120;
 const SIZE: (f64, f64) = (330.0, 172.0);
 
-/// What is plotted.
+/// The quantity that a plot shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Goodput,
@@ -52,20 +52,20 @@ impl View {
             Self::Queue => "queue, packets",
         }
     }
-    /// Windows and queues are sawtooths, whose teeth a mean would cut off.
+    /// Whether plots keep extremes: windows and queues are sawtooths, whose teeth a mean would cut off.
     const fn keeps_extremes(self) -> bool {
         matches!(self, Self::Cwnd | Self::Queue)
     }
 }
 
-/// What one line of a plot stands for.
+/// The lines of a plot.
 #[derive(Clone, Debug, PartialEq)]
 enum Slots<'a> {
-    /// A line of the series.
+    /// Each is a line of the series.
     Each(Vec<&'a str>),
-    /// The mean and range of all whose kind this is.
+    /// Each is the mean and range of all lines of one kind.
     Kinds(Vec<&'a str>),
-    /// The same of all there are.
+    /// The only line is the mean and range of all lines.
     All,
 }
 
@@ -73,13 +73,13 @@ enum Slots<'a> {
 struct Drawn {
     slot: usize,
     label: String,
-    /// Time (s) and value.
+    /// Times (s) and values.
     points: Vec<(f64, f64)>,
-    /// Lowest and highest of what it is the mean of.
+    /// Lowest and highest values of the lines that `points` is the mean of.
     range: Option<[Vec<(f64, f64)>; 2]>,
 }
 
-/// All plots over time of a study, with about `budget` points.
+/// Draws all plots over time of a study, with about `budget` points.
 pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>, id: &str, budget: usize) -> String {
     let mut shown: Vec<(Option<&str>, Vec<&Run>)> = Vec::new();
     for case in keys.cases.iter().take(CASES_MAX) {
@@ -97,7 +97,7 @@ pub(super) fn plots(study: &Study<'_>, keys: &Keys<'_>, id: &str, budget: usize)
     let all: Vec<&Run> = shown.iter().flat_map(|(_, runs)| runs.iter().copied()).collect();
     let views: Vec<(View, Slots<'_>)> =
         View::ALL.into_iter().filter_map(|view| Some((view, slots(view, study.scenario, &all)?))).collect();
-    // A mean comes with two more lines, its range.
+    // A mean has two more lines: its range.
     let lines: usize = views.iter().map(|(_, slots)| slots.len() * slots.lines()).sum();
     let points = (budget / (lines * all.len()).max(1)).clamp(POINTS_MIN, POINTS_MAX);
     let mut out = String::new();
@@ -134,7 +134,7 @@ fn of(run: &Run, kind: SeriesKind) -> impl Iterator<Item = &Line> {
     run.outcome.series.lines.iter().filter(move |line| line.kind == kind && !line.values.is_empty())
 }
 
-/// The flow of the scenario that a line belongs to: "sp" for "sp/0" or "sp.3".
+/// Returns the flow of the scenario that a line belongs to: "sp" for "sp/0" or "sp.3".
 fn kind<'a>(scenario: &'a Scenario, name: &'a str) -> &'a str {
     let is = |flow: &&String| {
         let rest = name.strip_prefix(flow.as_str());
@@ -143,12 +143,12 @@ fn kind<'a>(scenario: &'a Scenario, name: &'a str) -> &'a str {
     scenario.flow.keys().filter(is).max_by_key(|flow| flow.len()).map_or(name, String::as_str)
 }
 
-/// The lines of a view's plots; none if there is nothing to show.
+/// Returns the lines of a view's plots; `None` if there is nothing to show.
 fn slots<'a>(view: View, scenario: &'a Scenario, runs: &[&'a Run]) -> Option<Slots<'a>> {
     let distinct = |names: &mut dyn Iterator<Item = &'a str>| {
         let mut seen = Vec::new();
         names.for_each(|name| {
-            // Past the limit nobody needs to know how many more there are.
+            // Past the limit the exact number does not matter.
             if seen.len() <= LINES_MAX && !seen.contains(&name) {
                 seen.push(name);
             }
@@ -175,7 +175,7 @@ impl Slots<'_> {
             Self::All => 1,
         }
     }
-    /// Lines drawn for each.
+    /// Returns the number of lines drawn for each slot.
     const fn lines(&self) -> usize {
         if matches!(self, Self::Each(_)) { 1 } else { 3 }
     }
@@ -188,7 +188,7 @@ impl Slots<'_> {
     }
 }
 
-/// When things happen in a case; none where the case itself changes that.
+/// Returns the times of counting and of faults, s; none where the case itself changes them.
 fn events(scenario: &Scenario, case: Option<&str>) -> (Option<f64>, Vec<f64>) {
     let set = scenario.case.iter().find(|c| Some(c.name.as_str()) == case).map(|c| &c.set);
     let changed = |key: &str| set.is_some_and(|set| set.keys().any(|k| k.starts_with(key)));
@@ -198,7 +198,7 @@ fn events(scenario: &Scenario, case: Option<&str>) -> (Option<f64>, Vec<f64>) {
     (counted, if changed("fault") { Vec::new() } else { faults.collect() })
 }
 
-/// Which seed, and what the shades mean.
+/// Returns a note that names the seed and explains the shades.
 fn note(scenario: &Scenario, shown: &[(Option<&str>, Vec<&Run>)]) -> String {
     let seeds: Vec<u64> = shown.iter().flat_map(|(_, runs)| runs.iter().map(|run| run.seed)).collect();
     let mut text = match seeds.first() {
@@ -215,7 +215,7 @@ fn note(scenario: &Scenario, shown: &[(Option<&str>, Vec<&Run>)]) -> String {
     text
 }
 
-/// The plots of one case, a controller each, all with the same axes.
+/// Draws the plots of one case, one for each controller, with common axes.
 fn group(
     view: View,
     slots: &Slots<'_>,
@@ -270,7 +270,7 @@ fn draw(frame: &Frame, lines: &[Drawn]) -> String {
     for line in lines {
         let style = style(line.slot);
         if let Some([least, most]) = &line.range {
-            // A band cannot have holes: what is no number is left out of it.
+            // A band cannot have holes: leave out values that are not finite.
             let drawn = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
                 points.iter().filter(|p| p.1.is_finite()).map(|p| frame.at(*p)).collect()
             };
@@ -286,7 +286,7 @@ fn draw(frame: &Frame, lines: &[Drawn]) -> String {
     out + &frame.end_labels(&ends)
 }
 
-/// The lines of one plot.
+/// Returns the lines of one plot.
 fn lines(view: View, slots: &Slots<'_>, scenario: &Scenario, run: &Run, points: usize) -> Vec<Drawn> {
     let step_s = run.outcome.series.step_s;
     let total =
@@ -330,14 +330,14 @@ fn lines(view: View, slots: &Slots<'_>, scenario: &Scenario, run: &Run, points: 
     drawn
 }
 
-/// The sum of lines, step by step; one that has ended counts as nothing.
+/// Returns the sum of lines, step by step; a line that has ended counts as zero.
 fn sum(lines: &[&Line]) -> Vec<f64> {
     let len = lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
     let at = |i: usize| lines.iter().filter_map(|line| line.values.get(i)).map(|v| f64::from(*v)).sum();
     (0..len).map(at).collect()
 }
 
-/// At most `n` points: the means of so many equal parts, each at its part's middle.
+/// Reduces values to at most `n` points: the means of `n` equal parts, each at the middle of its part.
 fn means(values: &[f64], step_s: f64, n: usize) -> Vec<(f64, f64)> {
     let each = values.len().div_ceil(n.max(1)).max(1);
     let mean = |(i, part): (usize, &[f64])| {
@@ -348,7 +348,7 @@ fn means(values: &[f64], step_s: f64, n: usize) -> Vec<(f64, f64)> {
     values.chunks(each).enumerate().map(mean).collect()
 }
 
-/// At most `n` points: the least and the greatest of n/2 parts, in the order in which they came.
+/// Reduces values to at most `n` points: the least and the greatest of n/2 parts, in their order.
 fn extremes(values: &[f64], step_s: f64, n: usize) -> Vec<(f64, f64)> {
     let at = |i: usize| ((i + 1) as f64 * step_s, values[i]);
     if values.len() <= n {

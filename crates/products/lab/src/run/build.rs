@@ -1,4 +1,4 @@
-//! A scenario becomes a world.
+//! Builds the simulated world of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -22,31 +22,31 @@ use crate::simulation::{Fault, PathSpec, ReceiverId, SimSourceId, Simulation, Wa
 
 /// Blocks of the pattern that contents repeat.
 const PATTERN_BLOCKS: usize = 64;
-/// The most blocks of a content: its hashes take 64 MiB then, and it is 32 GiB.
+/// Most blocks of a content, 32 GiB: its hashes then take 64 MiB.
 const BLOCKS_MAX: u64 = 1 << 21;
 /// Bytes of a block of a content.
 const BLOCK_BYTES: u64 = anabranch_mmtp::id::BLOCK_BYTES as u64;
 
-/// Links, flows and names.
+/// The simulation of a scenario, with its links and flows.
 pub(super) struct SimulatedScenario {
     pub(super) simulation: Simulation,
     links: Links,
     pub(super) flows: Vec<FlowHandle>,
-    /// What is to be noted of each flow.
+    /// State to be recorded of each flow.
     pub(super) observed: Vec<ObservedFlow>,
 }
 
-/// A flow in the world; each of several copies is one.
+/// A flow in the world. Each copy of a flow with a `count` is a flow here.
 pub(super) struct FlowHandle {
     pub(super) backend: FlowBackend,
-    /// Which paths share a link.
+    /// Groups of the paths that share a link.
     pub(super) topology: TopologyGroups,
 }
 
-/// Which machine runs a flow.
+/// The machine that runs a flow.
 #[derive(Clone, Copy)]
 pub(super) enum FlowBackend {
-    /// A flow of packets for each transfer: the first of them, and how many there are.
+    /// Packet flows, one for each transfer: the first one and their number.
     PacketFlows(FlowId, usize, PacketLayout),
     Receiver(ReceiverId, WantId),
 }
@@ -89,7 +89,7 @@ impl SimulatedScenario {
         for (p, path) in flow.paths.iter().enumerate() {
             let (down, up) = self.links.path(scenario, self.simulation.net_mut(), &instance.name, p, path);
             let up = if up.is_empty() { None } else { Some(self.simulation.route(&up)) };
-            // The senders of mirrors know nothing of each other.
+            // The senders of mirrors do not know each other.
             let group = if is_mirrors { p as u32 } else { groups[p] };
             paths.push((control.clone(), self.simulation.route(&down), up, group));
         }
@@ -98,7 +98,7 @@ impl SimulatedScenario {
             packet_bytes: self.links.packet_bytes as u16,
             packets: None,
             start: instance.start,
-            // No transfer arrives after `stop`; those that have arrived go on.
+            // No transfer arrives after `stop`; those that have arrived continue.
             stop: flow.stop.filter(|_| flow.arrivals.is_none()).map(|stop| stop.time()),
             detect: (is_auto && !is_mirrors).then(|| flow.uplinks()),
             ack_delay: flow.delayed_acks.map(|longest| longest.0),
@@ -147,7 +147,7 @@ impl SimulatedScenario {
         FlowBackend::Receiver(receiver, want)
     }
 
-    /// The sources of mmTP: each has what every flow asks of it.
+    /// Adds the sources of mmTP: each has the content that every flow requests from it.
     fn sources(&mut self, scenario: &Scenario) -> Sources {
         let mut sources = Sources { named: BTreeMap::new(), contents: BTreeMap::new() };
         let mut has: BTreeMap<String, Vec<Content>> = BTreeMap::new();
@@ -167,7 +167,7 @@ impl SimulatedScenario {
         sources
     }
 
-    /// What a flow transfers: as much as it says, or more than its links can carry.
+    /// Returns the content that a flow transfers: of the flow's size, or more than its links can carry.
     fn content(&self, scenario: &Scenario, flow: &Flow) -> Content {
         let bytes = match flow.size {
             Some(size) => self.links.bytes_in(size, None),
@@ -196,25 +196,25 @@ impl SimulatedScenario {
         }
     }
 
-    // What can be read.
+    // Readers.
 
     pub(super) const fn packet_bytes(&self) -> u64 {
         self.links.packet_bytes
     }
 
-    /// Packets that left links of the scenario with a rate, which queue.
+    /// Returns the packets that left links with a rate or a trace, which have queues.
     pub(super) fn link_packets(&self, scenario: &Scenario) -> u64 {
         let rated = scenario.link.iter().filter(|(_, link)| link.is_limited());
         rated.map(|(name, _)| self.simulation.stats(self.links.ids[name]).delivered).sum()
     }
 
-    /// How many paths a flow has.
+    /// Returns the number of paths of a flow.
     fn observed_paths(&self, flow: usize) -> usize {
         self.flows[flow].topology.0.len()
     }
 
-    /// The transfers of a flow of packets that are under way; if it has only one, that one, even before it
-    /// begins and after it has ended.
+    /// Returns the transfers of a packet flow that are in progress. A flow with only one transfer always
+    /// returns it, even before its start and after its end.
     fn under_way(&self, flow: usize) -> impl Iterator<Item = FlowId> {
         let (first, count) = match self.flows[flow].backend {
             FlowBackend::PacketFlows(first, count, _) => (first, count),
@@ -224,7 +224,7 @@ impl SimulatedScenario {
         (first..first + count).filter(move |no| count == 1 || matches!(flows.times(*no), (Some(_), None)))
     }
 
-    /// How a flow is at the end.
+    /// Returns the state of a flow at the end of the run.
     pub(super) fn end(&self, flow: &FlowHandle) -> FlowEnd {
         match flow.backend {
             FlowBackend::PacketFlows(first, count, _) => {
@@ -232,7 +232,7 @@ impl SimulatedScenario {
                 let times = all.clone().map(|no| packet_flows.times(no));
                 let transfers: Vec<Transfer> =
                     times.filter_map(|(began, ended)| Some(Transfer { began: began?, ended })).collect();
-                // Of several transfers the RTT is that of the one that began last.
+                // Of several transfers, the RTT is that of the one that began last.
                 let last = first + transfers.len().saturating_sub(1);
                 FlowEnd {
                     srtts: if count > 0 { packet_flows.srtt(last).collect() } else { Vec::new() },
@@ -328,7 +328,7 @@ impl Observe for SimulatedScenario {
         })
     }
 
-    /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.
+    /// Returns NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.
     fn factor(&self, flow: usize) -> Option<f32> {
         if matches!(self.flows[flow].backend, FlowBackend::Receiver(..)) {
             return Some(0.0);
@@ -351,13 +351,13 @@ impl Observe for SimulatedScenario {
     }
 }
 
-/// Sources by name, and what each flow of mmTP transfers.
+/// Sources by name, and the content that each flow of mmTP transfers.
 struct Sources {
     named: BTreeMap<String, SimSourceId>,
     contents: BTreeMap<String, Content>,
 }
 
-/// What the source at the far end of a path is called: a name of its own unless the scenario gives one.
+/// Returns the name of the source at the far end of a path: the given one, or else one for this path alone.
 fn source_name(flow: &str, p: usize, path: &Path) -> String {
     path.source.clone().unwrap_or_else(|| format!("{flow}/{p}"))
 }

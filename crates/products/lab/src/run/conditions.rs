@@ -1,10 +1,10 @@
-//! Whether a run was what the scenario says it is.
+//! Checks whether a run was as the scenario describes it.
 
 use crate::observations::{Observations, ObservedFlow};
 use crate::scenario::{Assert, Condition, Scenario};
 
-/// The conditions that were not met: those of the scenario, those that its faults imply, and what must always
-/// hold.
+/// Returns the conditions that were not met: those of the scenario, those that its faults imply, and
+/// invariants.
 pub(super) fn violations(scenario: &Scenario, controller: &str, observations: &Observations) -> Vec<String> {
     let mut violations = observations.violations.clone();
     implied(scenario, observations, &mut violations);
@@ -16,7 +16,7 @@ pub(super) fn violations(scenario: &Scenario, controller: &str, observations: &O
         for (what, value) in of(scenario, observations, assert) {
             let least = assert.at_least.is_none_or(|least| value >= least);
             let most = assert.at_most.is_none_or(|most| value <= most);
-            // Not a number is not met.
+            // A value that is not a number does not meet the condition.
             if !(least && most) && violations.len() == before {
                 let bound = |word: &str, bound: Option<f64>| bound.map(|b| format!(", {word} {b} wanted"));
                 violations.push(format!(
@@ -30,7 +30,7 @@ pub(super) fn violations(scenario: &Scenario, controller: &str, observations: &O
     violations
 }
 
-/// A fault that was asked for must have happened.
+/// Checks that each requested fault has happened.
 fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Vec<String>) {
     for ((name, link), stats) in scenario.link.iter().zip(&observations.last().links) {
         let mut never = |what: &str, asked: bool, happened: u64| {
@@ -41,7 +41,7 @@ fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Ve
         let later = scenario.fault.iter().filter(|fault| fault.link.as_ref() == Some(name));
         let loses =
             link.loss > 0.0 || link.gilbert.is_some() || later.filter_map(|f| f.loss).any(|p| p > 0.0);
-        // A condition of its own on losses takes the place of this one: of rare ones none may be right.
+        // An explicit condition on losses replaces this one: if losses are rare, zero may be right.
         let own = |assert: &Assert| assert.what == Condition::Losses && assert.link.as_ref() == Some(name);
         let loses = loses && !scenario.assert.iter().any(own);
         never("random loss", loses, stats.dropped.loss);
@@ -65,7 +65,7 @@ fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Ve
     }
 }
 
-/// What a condition is about, and what was seen of it.
+/// Returns the names and values of the quantities that a condition is about.
 fn of(scenario: &Scenario, observations: &Observations, assert: &Assert) -> Vec<(String, f64)> {
     let window = observations.window(scenario, scenario.count_from.time(), scenario.duration.time());
     let stats = || {

@@ -1,4 +1,4 @@
-//! The flows of a run: each as often as the scenario says, with its start and its controller.
+//! Lists the flows of a run: each copy with its start and its controller.
 
 use anabranch_algo::{Span, Time};
 use anabranch_sim::Rng;
@@ -9,31 +9,31 @@ use crate::packet_layout::PacketLayout;
 use crate::scenario::{Flow, Scenario, SizeSpec, Transport};
 use crate::simulation::{OVERHEAD_BYTES, PAYLOAD_MAX};
 
-/// One of the instances of a flow.
+/// One copy of a flow.
 pub(crate) struct FlowInstance<'a> {
-    /// Its own name,
+    /// Name of this copy.
     pub(crate) name: String,
-    /// and the scenario's.
+    /// Name of the flow in the scenario.
     pub(crate) base: &'a str,
     pub(crate) flow: &'a Flow,
     pub(crate) start: Time,
-    /// The name of its controller.
+    /// Name of the controller.
     pub(crate) controller: &'a str,
 }
 
 impl FlowInstance<'_> {
-    /// What of its packets, of `packet_bytes` each, is payload.
+    /// Returns the sizes of packet and payload, for packets of `packet_bytes` bytes.
     pub(crate) fn layout(&self, packet_bytes: u64) -> PacketLayout {
         match self.flow.transport {
             Transport::Packet => PacketLayout::tcp(packet_bytes, self.flow.paths.len()),
-            // Each connection to a mirror is a TCP of its own.
+            // Each connection to a mirror is a TCP connection of its own.
             Transport::Mirrors => PacketLayout::tcp(packet_bytes, 1),
             Transport::Mmtp => PacketLayout::mmtp(udp_payload_max(packet_bytes)),
         }
     }
 
-    /// The transfers that it consists of: when each begins, and how many bytes it has; none: without end.
-    /// With arrivals the seed decides them.
+    /// Returns start and size in bytes of each transfer; `None` for a transfer without end. With arrivals
+    /// the seed decides both.
     pub(crate) fn transfers(
         &self,
         scenario: &Scenario,
@@ -56,7 +56,7 @@ impl FlowInstance<'_> {
         draw.until(self.start, end).into_iter().map(|(at, bytes)| (at, Some(bytes))).collect()
     }
 
-    /// How much payload it transfers, bytes; none: without end. A size in packets means full ones.
+    /// Returns the payload to transfer, bytes; `None` without end. A size in packets means full packets.
     pub(crate) fn payload_bytes(&self, packet_bytes: u64) -> Option<u64> {
         self.flow.size.map(|size| self.bytes_of(size, packet_bytes))
     }
@@ -69,13 +69,13 @@ impl FlowInstance<'_> {
         }
     }
 
-    /// Whether a link that its data crosses marks, so that its packets say that they can be marked.
+    /// Whether a link that the flow's data crosses marks packets, so that the flow must use ECN.
     #[cfg(target_os = "linux")]
     pub(crate) fn asks_for_ecn(&self, scenario: &Scenario) -> bool {
         self.flow.paths.iter().flat_map(|path| &path.via).any(|name| scenario.link[name].marks())
     }
 
-    /// What is noted of it.
+    /// Returns the empty record of the flow.
     pub(crate) fn observed(&self, packet_bytes: u64) -> ObservedFlow {
         ObservedFlow {
             name: self.name.clone(),
@@ -87,13 +87,13 @@ impl FlowInstance<'_> {
     }
 }
 
-/// UDP payload that packets of this size carry, as mmTP is told of its interface.
+/// Returns the UDP payload of packets of this size, which mmTP gets as its interface's limit.
 pub(crate) fn udp_payload_max(packet_bytes: u64) -> usize {
     let bytes = usize::try_from(packet_bytes).unwrap_or(usize::MAX);
     bytes.saturating_sub(OVERHEAD_BYTES).min(PAYLOAD_MAX)
 }
 
-/// All flows of a run with this controller under comparison; the seed decides when they start.
+/// Returns all flows of a run with `controller` under comparison; the seed decides their random starts.
 pub(crate) fn flow_instances<'a>(
     scenario: &'a Scenario,
     controller: &'a str,

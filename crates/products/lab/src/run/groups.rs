@@ -1,11 +1,11 @@
-//! Which paths share a bottleneck: what is so, and what a flow takes to be so.
+//! Computes which paths share a bottleneck: in the topology, and as a flow initially assumes.
 
 use std::collections::BTreeMap;
 
 use crate::scenario::{Flow, Groups, Scenario};
 
-/// For each path the group it is in, where paths that share a link that queues or a medium, directly or
-/// through others, are in one (Thomas, dissertation, section 4.2.1).
+/// The group of each path. Paths that share a link with a queue or a medium, directly or through other
+/// paths, are in one group (Thomas, dissertation, section 4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopologyGroups(pub(super) Vec<u32>);
 
@@ -37,7 +37,7 @@ impl TopologyGroups {
         Self((0..group.len()).map(|p| find(&group, p) as u32).collect())
     }
 
-    /// The groups that a flow starts with.
+    /// Returns the groups that a flow starts with.
     pub(crate) fn initial(scenario: &Scenario, flow: &Flow) -> Vec<u32> {
         let paths = 0..flow.paths.len() as u32;
         match flow.groups {
@@ -48,7 +48,7 @@ impl TopologyGroups {
         }
     }
 
-    /// Whether paths that belong together are apart, and whether paths that do not are together.
+    /// Whether paths that share a bottleneck are apart, and whether paths that share none are together.
     pub(super) fn mismatches(&self, groups: &[u32]) -> (bool, bool) {
         let pairs = || (0..groups.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
         let wrong = |truly: bool| {

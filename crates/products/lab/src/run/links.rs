@@ -1,4 +1,4 @@
-//! The links of a scenario, on whatever carries packets: the simulation, or the emulator's net.
+//! Builds the links of a scenario, in the simulation or in the emulator's net.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use anabranch_sim::{
 use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport};
 use crate::simulation::FLOW_DATAGRAMS;
 
-/// What a path or link without a rate (of a trace, of its access link) is taken to carry at most: it decides
-/// only how long an endless content is, and how large buffers are.
+/// Rate that is assumed for a path or link without a rate (with a trace, with an access link). It decides
+/// only the length of endless contents and the size of buffers.
 pub(crate) const UNRATED: Rate = Rate::from_bits(1_000_000_000);
-/// What an access link's queue holds, packets: it never drops.
+/// Size of an access link's queue, packets: it never drops.
 const ACCESS_QUEUE: u32 = 1_000_000;
 
-/// The scenario's links, built.
+/// The links of a scenario, built.
 #[derive(Debug)]
 pub(crate) struct Links {
-    /// By name.
+    /// Links by name.
     pub(crate) ids: BTreeMap<String, LinkId>,
-    /// The scenario's packet.
+    /// Size of the scenario's packet, bytes.
     pub(crate) packet_bytes: u64,
 }
 
@@ -82,7 +82,7 @@ impl Links {
         config
     }
 
-    /// An amount in bytes; a time is what `rate` sends in it.
+    /// Returns an amount in bytes; a time means the bytes that `rate` sends in it.
     pub(crate) fn bytes_in(&self, amount: SizeSpec, rate: Option<Rate>) -> u64 {
         match amount {
             SizeSpec::Bytes(bytes) => bytes,
@@ -91,8 +91,8 @@ impl Links {
         }
     }
 
-    /// The links of path `p` of the flow `own`, there and back, whose delays add up to its round-trip time.
-    /// Back there may be none.
+    /// Returns the links of path `p` of the flow `own`, there and back, whose delays add up to its
+    /// round-trip time. The way back may have no links.
     pub(crate) fn path(
         &self,
         scenario: &Scenario,
@@ -120,7 +120,7 @@ impl Links {
         (down, up)
     }
 
-    /// What `cbr`, called `name`, says; the seed decides its bursts.
+    /// Returns the cross traffic of `cbr`, called `name`; the seed decides its bursts.
     pub(crate) fn cross_traffic(
         &self,
         net: &mut Net<impl Packet>,
@@ -140,7 +140,7 @@ impl Links {
         }
     }
 
-    /// What a fault does to which link, and when.
+    /// Returns the changes of links that a fault causes, with their times.
     pub(crate) fn changes(&self, fault: &Fault) -> Vec<(Time, LinkId, LinkChange)> {
         let Some(&link) = fault.link.as_ref().and_then(|name| self.ids.get(name)) else { return Vec::new() };
         let at = fault.at.time();
@@ -153,8 +153,9 @@ impl Links {
     }
 }
 
-/// What a packet of a path is known by on links: the number of the path among those of mmTP or among the
-/// others, which are made in the order of the flows. Of several copies of a flow it is the first.
+/// Returns the number by which links know the packets of a path: the number of the path among those of mmTP
+/// or among all others, in the order of the flows. With several copies of a flow it is the number of the
+/// first.
 pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
     let is_mmtp = |flow: &scenario::Flow| flow.transport == Transport::Mmtp;
     let mmtp = is_mmtp(&scenario.flow[flow]);
@@ -164,7 +165,7 @@ pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
     if mmtp { FLOW_DATAGRAMS | number } else { number }
 }
 
-/// What a link's queue does before it is full.
+/// Returns the discipline that a link's queue applies before it is full.
 fn discipline(link: &Link) -> Discipline {
     if let Some(random) = &link.random {
         return Discipline::Random { last_packets: random.band, p: random.drop };

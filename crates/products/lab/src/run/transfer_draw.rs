@@ -1,24 +1,25 @@
-//! When the transfers of a flow arrive, and how large they are.
+//! Draws the arrival times and sizes of a flow's transfers.
 
 use anabranch_algo::{Span, Time};
 use anabranch_sim::Rng;
 
 use crate::scenario::{Arrivals, Sizes};
 
-/// The times and sizes of transfers, of which the seed decides everything.
+/// The distribution of times and sizes of transfers, all random by the seed.
 pub(crate) struct TransferDraw<'a> {
     pub(crate) arrivals: &'a Arrivals,
-    /// Their mean size, bytes; not used with a list.
+    /// Mean size of the transfers, bytes; not used with a list.
     pub(crate) mean_bytes: f64,
-    /// The largest size of [`Sizes::Pareto`], bytes; infinite if there is none.
+    /// Largest size for [`Sizes::Pareto`], bytes; infinite if there is none.
     pub(crate) most_bytes: f64,
-    /// The sizes of [`Sizes::List`], bytes.
+    /// Sizes for [`Sizes::List`], bytes.
     pub(crate) list_bytes: Vec<u64>,
     pub(crate) rng: Rng,
 }
 
 impl TransferDraw<'_> {
-    /// All transfers that arrive from `start` on and before `end`: when, and how many bytes, at least one.
+    /// Returns all transfers that arrive from `start` on and before `end`: time and size in bytes, at least
+    /// one.
     pub(crate) fn until(mut self, start: Time, end: Time) -> Vec<(Time, u64)> {
         let (mut transfers, mut at) = (Vec::new(), start);
         let least_bytes = pareto_least(self.mean_bytes, self.most_bytes, self.arrivals.shape);
@@ -39,7 +40,7 @@ impl TransferDraw<'_> {
             Sizes::Exponential => (self.mean_bytes * self.exponential()).round() as u64,
             Sizes::Pareto => {
                 let shape = self.arrivals.shape;
-                // The inverse of the distribution function, of which the part above the bound is cut off.
+                // Invert the distribution function, whose part above the bound is cut off.
                 let cut = 1.0 - (least_bytes / self.most_bytes).powf(shape);
                 let bytes = least_bytes / (1.0 - cut * self.rng.unit()).powf(1.0 / shape);
                 bytes.round() as u64
@@ -51,19 +52,19 @@ impl TransferDraw<'_> {
         }
     }
 
-    /// Exponential with mean 1.
+    /// Draws from an exponential distribution with mean 1.
     fn exponential(&mut self) -> f64 {
         -(1.0 - self.rng.unit()).ln()
     }
 }
 
-/// The smallest value of a Pareto distribution with this mean, bound and shape (above 1).
+/// Returns the least value of a Pareto distribution with this mean, bound and shape (above 1).
 fn pareto_least(mean: f64, most: f64, shape: f64) -> f64 {
     let free = mean * (shape - 1.0) / shape;
     if !most.is_finite() {
         return free;
     }
-    // The mean grows with the least value, which lies between that without a bound and the mean.
+    // The mean grows with the least value, which lies between the least value without a bound and the mean.
     let mean_of = |least: f64| {
         let ratio = least / most;
         shape / (shape - 1.0) * least * (1.0 - ratio.powf(shape - 1.0)) / (1.0 - ratio.powf(shape))
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn arrivals_are_a_poisson_process() {
         let transfers = draw(Sizes::Fixed, 1.5, f64::INFINITY);
-        // 200,000 are expected; of a Poisson number the variance is the mean.
+        // 200,000 are expected; the variance of a Poisson number is its mean.
         assert!((transfers.len() as f64 - 200_000.0).abs() < 4.0 * 200_000_f64.sqrt(), "{}", transfers.len());
         let in_second =
             |s: u64| transfers.iter().filter(|(at, _)| at.as_nanos() / 1_000_000_000 == s).count();

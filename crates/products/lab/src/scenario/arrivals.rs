@@ -1,4 +1,4 @@
-//! Transfers that arrive one after the other.
+//! Defines transfers that arrive one after the other.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use super::units::{Duration, SizeSpec};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrivals {
-    /// The mean time between two arrivals. The times are exponential, so the arrivals are a Poisson process.
+    /// Mean time between two arrivals. The times are exponential, so the arrivals are a Poisson process.
     pub every: Duration,
-    /// How sizes are drawn.
+    /// Distribution of the sizes.
     #[serde(default)]
     pub sizes: Sizes,
-    /// Of `pareto`: its shape, above 1. The less it is, the more of the bytes are in few transfers.
+    /// Shape for `pareto`, above 1. The smaller it is, the more of the bytes are in few transfers.
     #[serde(default = "heavy")]
     pub shape: f64,
-    /// Of `pareto`: the largest size; default: none.
+    /// Largest size for `pareto`; default: no limit.
     pub most: Option<SizeSpec>,
-    /// Of `list`: the sizes, each as likely as the others.
+    /// Sizes for `list`, all equally likely.
     #[serde(default)]
     pub list: Vec<SizeSpec>,
 }
@@ -27,17 +27,17 @@ fn heavy() -> f64 {
     1.5
 }
 
-/// How the sizes of transfers are drawn.
+/// The distribution of the sizes of transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sizes {
-    /// All have the flow's `size`.
+    /// All transfers have the flow's `size`.
     #[default]
     Fixed,
-    /// Exponential with this mean.
+    /// Exponential sizes with the mean `size`.
     Exponential,
-    /// Pareto with this mean, bounded by `most` if there is one.
+    /// Pareto sizes with the mean `size`, bounded by `most` if given.
     Pareto,
-    /// One of `list`.
+    /// Each size is drawn from `list`.
     List,
 }

@@ -1,22 +1,23 @@
-//! The scenarios that are part of the program, with their traces: those of this repository when it was built.
+//! Holds the scenarios that are part of the program, with their traces: those of the repository at build
+//! time.
 
 include!(concat!(env!("OUT_DIR"), "/built_in.rs"));
 
-/// Before the path of a trace that is part of the program.
+/// Prefix of the path of a trace that is part of the program.
 pub const PREFIX: &str = "built-in:";
 
-/// The text of the built-in scenario of this name.
+/// Returns the text of the built-in scenario with this name.
 #[must_use]
 pub fn text(name: &str) -> Option<&'static str> {
     find(SCENARIOS, name)
 }
 
-/// The names of the built-in scenarios, sorted.
+/// Returns the names of the built-in scenarios, sorted.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SCENARIOS.iter().map(|(name, _)| *name)
 }
 
-/// The text of a built-in trace, by its path as scenarios write it: `traces/NAME.trace`.
+/// Returns the text of a built-in trace by its path in scenarios: `traces/NAME.trace`.
 #[must_use]
 pub fn trace(path: &str) -> Option<&'static str> {
     find(TRACES, path.strip_prefix("traces/")?.strip_suffix(".trace")?)

@@ -1,4 +1,4 @@
-//! Whether a scenario makes sense: everything it refers to exists, and every number is in its range.
+//! Checks whether a scenario makes sense: everything it refers to exists, and every number is in its range.
 
 mod measure;
 mod needs;
@@ -10,40 +10,40 @@ use super::error::ScenarioError;
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Sizes, Transport};
 use crate::hint::{hint, missing};
 
-/// The most links a scenario may have.
+/// Most links of a scenario.
 pub const LINKS_MAX: usize = 100_000;
-/// The most subflows: paths of all flows, each flow counted `count` times.
+/// Most subflows: paths of all flows, each flow counted `count` times.
 pub const SUBFLOWS_MAX: u64 = 1_000_000;
-/// The most seeds.
+/// Most seeds.
 pub const SEEDS_MAX: u64 = 1_000_000;
-/// The most cases.
+/// Most cases.
 pub const CASES_MAX: usize = 10_000;
-/// The most measures.
+/// Most measures.
 pub const MEASURES_MAX: usize = 1_000;
-/// The largest packet, bytes.
+/// Largest packet, bytes.
 pub const PACKET_BYTES_MAX: u64 = 65_535;
-/// The most queues of FQ-CoDel (RFC 8290 section 5.2.4), and the least quantum, bytes.
+/// Most queues of FQ-CoDel (RFC 8290 section 5.2.4), and the least quantum, bytes.
 pub const CODEL_FLOWS_MAX: u32 = 65_536;
 const QUANTUM_BYTES_MIN: u64 = 256;
-/// The smallest packet, bytes: room for the headers, and some payload.
+/// Smallest packet, bytes: room for the headers and some payload.
 pub const PACKET_BYTES_MIN: u64 = 128;
 type Checked = Result<(), ScenarioError>;
 
-/// An error at `key` if it is not so.
+/// Returns an error at `key` unless `so` is true.
 fn ensure(so: bool, key: impl Into<String>, what: impl FnOnce() -> String) -> Checked {
     if so { Ok(()) } else { Err(ScenarioError::at(key, what())) }
 }
 
-/// A probability.
+/// Checks that `value` is a probability.
 fn probability(value: f64, key: String) -> Checked {
     ensure((0.0..=1.0).contains(&value), key, || format!("{value} is no probability: from 0 to 1"))
 }
 
 impl Scenario {
-    /// Whether it makes sense as it stands; its cases are checked one by one, each by this.
+    /// Checks whether the scenario makes sense without its cases. This check also runs for each case.
     ///
     /// # Errors
-    /// The first thing that does not, by its key.
+    /// If something makes no sense; the error names the first such key.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.check_head()?;
         for (name, link) in &self.link {
@@ -284,7 +284,7 @@ impl Scenario {
                 least = least + self.link_of(name, at(&format!("{field}.{index}")))?.delay.0;
             }
         }
-        // No `rtt` at all: the delays are what they are.
+        // Without `rtt` the delays of the links decide.
         ensure(path.rtt.0 == Span::ZERO || path.rtt.0 >= least, at("rtt"), || {
             let least = super::Duration(least);
             format!(
@@ -350,19 +350,19 @@ impl Scenario {
         }
     }
 
-    /// Whether there is a controller of this name.
+    /// Checks that a controller with this name exists.
     fn controller(&self, name: &str, key: String) -> Checked {
         self.controllers.known.check(name).map_err(|what| ScenarioError::at(key, what))
     }
 
-    /// The link of this name.
+    /// Returns the link with this name.
     fn link_of(&self, name: &str, key: String) -> Result<&Link, ScenarioError> {
         self.link.get(name).ok_or_else(|| {
             ScenarioError::at(key, missing("link", name, self.link.keys().map(String::as_str)))
         })
     }
 
-    /// The flow of this name.
+    /// Returns the flow with this name.
     fn flow_of(&self, name: &str, key: String) -> Result<&Flow, ScenarioError> {
         self.flow.get(name).ok_or_else(|| {
             ScenarioError::at(key, missing("flow", name, self.flow.keys().map(String::as_str)))
@@ -371,7 +371,7 @@ impl Scenario {
 }
 
 impl Flow {
-    /// Whether this flow, called `name`, has a path of this number.
+    /// Checks that this flow, called `name`, has a path with this number.
     fn has_path(&self, name: &str, path: usize, key: String) -> Checked {
         ensure(path < self.paths.len(), key, || {
             let last = self.paths.len().saturating_sub(1);
@@ -380,7 +380,7 @@ impl Flow {
     }
 }
 
-/// Names are parts of dotted keys and of lines like `mp/0`.
+/// Checks a name: names are parts of dotted keys and of lines like `mp/0`.
 fn named(name: &str, what: &str) -> Checked {
     let so = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_+".contains(c));
     ensure(so, what, || format!("`{name}` is no name: letters, digits, `-` and `_`"))
@@ -390,7 +390,7 @@ fn named(name: &str, what: &str) -> Checked {
 mod tests {
     use super::super::Scenario;
 
-    /// Whole and right; the tests break one thing each.
+    /// A complete and correct scenario; each test breaks one thing.
     pub(super) const TEXT: &str = r#"
         title = "t"
         duration = "60 s"
@@ -453,7 +453,7 @@ mod tests {
         at_most = 120
     "#;
 
-    /// What is said when `from` is replaced by `to`.
+    /// Returns the error after `from` is replaced by `to`.
     pub(super) fn broken(from: &str, to: &str) -> String {
         assert!(TEXT.contains(from), "{from}");
         Scenario::parse(&TEXT.replacen(from, to, 1), "x").expect_err(to).to_string()

@@ -1,37 +1,37 @@
-//! What is wrong with a scenario: where, what, and what to write instead.
+//! Defines the error of a scenario: where it is, why it is one, and what to write instead.
 
 use std::fmt;
 
-/// Why a scenario cannot be run.
+/// The reason why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// The file, as it was named; empty if there is none.
+    /// Name of the file as the caller gave it; empty if there is none.
     pub file: String,
-    /// The line in it, from 1, if it is known.
+    /// Line in the file, from 1, if known.
     pub line: Option<usize>,
-    /// The key it is about, dotted: `flow.mp.paths.0.via`. Empty if it is about none.
+    /// Dotted key that is wrong: `flow.mp.paths.0.via`. Empty if the error concerns no key.
     pub key: String,
-    /// What is wrong and what to do, as a sentence that names the key.
+    /// A sentence that names the key, the problem and the remedy.
     pub what: String,
 }
 
 impl ScenarioError {
-    /// About `key`.
+    /// Creates an error at `key`, with the key before the text.
     pub(crate) fn at(key: impl Into<String>, what: impl fmt::Display) -> Self {
         let key = key.into();
         let what = format!("{key}: {what}");
         Self { file: String::new(), line: None, key, what }
     }
-    /// A sentence of its own that names `key` itself.
+    /// Creates an error at `key` with a sentence that names the key itself.
     pub(crate) fn of(key: impl Into<String>, what: impl Into<String>) -> Self {
         Self { file: String::new(), line: None, key: key.into(), what: what.into() }
     }
-    /// In this file.
+    /// Adds the file's name.
     pub(crate) fn in_file(mut self, file: &str) -> Self {
         file.clone_into(&mut self.file);
         self
     }
-    /// In this case.
+    /// Adds the name of the case.
     pub(crate) fn in_case(mut self, case: &str) -> Self {
         self.what = format!("case `{case}`: {}", self.what);
         self

@@ -1,4 +1,4 @@
-//! What a scenario may say about a link.
+//! Defines the keys of a link.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ use super::units::{Duration, RateSpec, SizeSpec, probability};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Link {
-    /// Its rate; none: unlimited.
+    /// Rate. Default: unlimited.
     pub rate: Option<RateSpec>,
     /// Propagation delay.
     pub delay: Duration,
     /// Extra delay of each packet, uniform from 0 to this; never reorders.
     pub jitter: Duration,
-    /// What the queue holds; a time means what the link sends in it. Default: 1,000 packets.
+    /// Size of the queue; a time means the bytes that the link sends in it. Default: 1,000 packets.
     pub queue: Option<SizeSpec>,
-    /// Drops at random near the end of the queue, as htsim's RandomQueue.
+    /// Drops packets at random near the end of the queue, as htsim's RandomQueue.
     pub random: Option<Random>,
     /// CoDel (RFC 8289), or FQ-CoDel (RFC 8290).
     pub codel: Option<Codel>,
@@ -25,38 +25,39 @@ pub struct Link {
     pub pie: Option<Pie>,
     /// Congestion events that hit chosen flows (Thomas, dissertation, Fig. 4.9).
     pub victims: Option<TargetedDrop>,
-    /// Mark (ECN) what arrives when more than this is queued.
+    /// Marks packets (ECN) that arrive while more than this is queued.
     pub mark_above: Option<SizeSpec>,
     /// Probability of random loss of each packet: 0.01, or `"1 %"`.
     #[serde(deserialize_with = "probability")]
     pub loss: f64,
     /// Losses in bursts.
     pub gilbert: Option<Gilbert>,
-    /// Packets to drop, counted from 1 in the order in which they come to this link.
+    /// Numbers of packets to drop, from 1 in the order in which they come to this link.
     pub drop: Vec<u64>,
     /// Data packets of a flow to drop.
     pub drop_of: Vec<DropOf>,
     /// Probability that a packet arrives twice.
     #[serde(deserialize_with = "probability")]
     pub duplicate: f64,
-    /// Packets that are held back, so that others overtake them.
+    /// Holds packets back, so that others overtake them.
     pub reorder: Option<Reorder>,
-    /// A trace in mahimahi's format that says when packets may leave; a path beside the scenario file.
+    /// Path, relative to the scenario file, of a trace in mahimahi's format that says when packets may
+    /// leave.
     pub trace: Option<TraceFile>,
-    /// A shared radio medium, by name: links on it send one at a time.
+    /// Name of a shared radio medium: links on it send one at a time.
     pub medium: Option<String>,
-    /// Weight in the contention for the medium.
+    /// Weight of the link in the contention for the medium.
     pub weight: Option<u32>,
 }
 
 impl Link {
-    /// Whether it sends only so fast, and so has a queue: by a rate or by a trace.
+    /// Whether a rate or a trace limits the link, so that it has a queue.
     #[must_use]
     pub const fn is_limited(&self) -> bool {
         self.rate.is_some() || self.trace.is_some()
     }
 
-    /// Whether it marks packets (ECN) that can carry a mark.
+    /// Whether the link marks packets (ECN) that can carry a mark.
     #[must_use]
     pub fn marks(&self) -> bool {
         let (codel, pie) = (self.codel.as_ref(), self.pie.as_ref());
@@ -68,9 +69,9 @@ impl Link {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Random {
-    /// How many of the last packets.
+    /// Number of the last places in the queue in which packets may be dropped.
     pub band: u32,
-    /// Probability there.
+    /// Probability that a packet there is dropped.
     #[serde(deserialize_with = "probability")]
     pub drop: f64,
 }
@@ -87,13 +88,14 @@ impl Default for Random {
 pub struct Codel {
     /// Acceptable standing delay.
     pub target: Duration,
-    /// Window over which it is judged.
+    /// Window over which the delay is judged.
     pub interval: Duration,
-    /// Mark instead of dropping.
+    /// Whether packets are marked instead of dropped.
     pub mark: bool,
-    /// FQ-CoDel: flows are hashed into so many queues, each with a CoDel of its own. 0: one queue for all.
+    /// Number of queues for FQ-CoDel: flows are hashed into them, each with a CoDel of its own. 0: one queue
+    /// for all flows.
     pub flows: u32,
-    /// Of FQ-CoDel: what a queue sends at most before it is another's turn.
+    /// Most bytes that an FQ-CoDel queue sends before the next queue's turn.
     pub quantum: SizeSpec,
 }
 
@@ -113,11 +115,11 @@ impl Default for Codel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pie {
-    /// The delay that is aimed at.
+    /// Delay that PIE aims at.
     pub target: Duration,
-    /// How long nothing is dropped after a time without congestion.
+    /// Time after congestion ends in which nothing is dropped.
     pub burst: Duration,
-    /// Mark instead of dropping, while no more than a tenth would be dropped.
+    /// Whether packets are marked instead of dropped, while the drop probability is at most a tenth.
     pub mark: bool,
 }
 
@@ -131,14 +133,14 @@ impl Default for Pie {
     }
 }
 
-/// Packets that are held back.
+/// Packets that are held back, so that others overtake them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reorder {
-    /// The probability that a packet is.
+    /// Probability that a packet is held back.
     #[serde(deserialize_with = "probability")]
     pub probability: f64,
-    /// For how long.
+    /// Time for which it is held back.
     pub by: Duration,
 }
 
@@ -146,40 +148,40 @@ pub struct Reorder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetedDrop {
-    /// Who loses a packet.
+    /// Rule that selects the flows that lose a packet.
     pub who: VictimPolicy,
-    /// An event happens when more packets than this are queued,
+    /// An event happens when more packets than this are queued.
     pub above: u32,
-    /// and this long after the last.
+    /// Least time between two events.
     pub hold: Duration,
 }
 
-/// Whom a congestion event hits.
+/// The rule that selects the subflows that a congestion event hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VictimPolicy {
-    /// Every subflow: a global event.
+    /// Every subflow is hit: a global event.
     All,
-    /// Each subflow with the probability of its share of the queue.
+    /// Each subflow is hit with the probability of its share of the queue.
     Share,
-    /// The subflow with most packets queued: a partial event.
+    /// The subflow with most packets queued is hit: a partial event.
     Largest,
 }
 
-/// Gilbert–Elliott loss: probabilities for each packet.
+/// Gilbert–Elliott loss; the probabilities apply to each packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gilbert {
-    /// Of going from the good state to the bad.
+    /// Probability of a change from the good state to the bad one.
     #[serde(deserialize_with = "probability")]
     pub to_bad: f64,
-    /// Of going back.
+    /// Probability of a change from the bad state to the good one.
     #[serde(deserialize_with = "probability")]
     pub to_good: f64,
-    /// Of loss in the good state.
+    /// Probability of loss in the good state.
     #[serde(default, deserialize_with = "probability")]
     pub good: f64,
-    /// Of loss in the bad state.
+    /// Probability of loss in the bad state.
     #[serde(default = "certain", deserialize_with = "probability")]
     pub bad: f64,
 }
@@ -188,15 +190,15 @@ fn certain() -> f64 {
     1.0
 }
 
-/// A data packet of a flow, to be dropped.
+/// A data packet of a flow that is dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DropOf {
-    /// Which flow.
+    /// Name of the flow.
     pub flow: String,
-    /// Which of its paths.
+    /// Number of the path.
     #[serde(default)]
     pub path: usize,
-    /// Which of the data packets that come to the link on that path, from 1.
+    /// Number of the packet among the data packets that come to the link on that path, from 1.
     pub nth: u64,
 }

@@ -1,4 +1,4 @@
-//! From a file to a scenario, or to an error that names file, line and key.
+//! Reads a file into a scenario, or an error that names file, line and key.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use super::{Scenario, TraceFile, built_in, topology};
 use crate::controllers::Controllers;
 use crate::hint::hint;
 
-/// The largest scenario file; a trace belongs into a file of its own.
+/// Largest scenario file, bytes; a trace belongs into a file of its own.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// How scenarios are read: with which controllers, and which of their cases are to run.
+/// The settings for reading a scenario: its controllers, and the case to run.
 ///
 /// ```
 /// use anabranch_lab::scenario::load::ScenarioReader;
@@ -33,23 +33,23 @@ pub struct ScenarioReader {
 }
 
 impl ScenarioReader {
-    /// Names of controllers mean these, in the scenario and in what is run of it.
+    /// Sets the controllers that names refer to, in the scenario and in its runs.
     #[must_use]
     pub fn controllers(self, controllers: Controllers) -> Self {
         Self { controllers, ..self }
     }
 
-    /// Only this case is to run, if one is named: no other is checked.
+    /// Limits checks to this case, if given: no other case is going to run.
     #[must_use]
     pub fn case(self, only: Option<&str>) -> Self {
         Self { only: only.map(str::to_owned), ..self }
     }
 
-    /// Reads and checks a file. Other files that it names are looked for beside it.
+    /// Reads and checks a file. Other files that it names are relative to it.
     ///
     /// # Errors
-    /// If it cannot be read, is no TOML, has unknown keys or makes no sense, or has no case of that name:
-    /// with the line and what to do.
+    /// If it cannot be read, is not TOML, has unknown keys or makes no sense, or has no case of that name;
+    /// the error has the line and the remedy.
     pub fn load(&self, path: &Path) -> Result<Scenario, ScenarioError> {
         let name = path.display().to_string();
         let wrong = |what: String| ScenarioError::of("", what).in_file(&name);
@@ -61,18 +61,18 @@ impl ScenarioReader {
         self.read(&text, &name, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// The scenario of this name that is part of the program, read and checked; none if there is none.
+    /// Reads and checks the scenario with this name that is part of the program; `None` if there is none.
     #[must_use]
     pub fn built_in(&self, name: &str) -> Option<Result<Scenario, ScenarioError>> {
         let text = built_in::text(name)?;
         Some(self.read(text, &format!("{name} (built in)"), Path::new(built_in::PREFIX)))
     }
 
-    /// Parses and checks a text; `name` is what errors call it. Other files that it names are looked for in
-    /// the current directory.
+    /// Parses and checks a text, which errors call `name`. Other files that it names are relative to the
+    /// current directory.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// If [`load`](Self::load) would refuse a file with this text.
     pub fn parse(&self, text: &str, name: &str) -> Result<Scenario, ScenarioError> {
         self.read(text, name, Path::new(""))
     }
@@ -86,7 +86,7 @@ impl ScenarioReader {
             let tree = Value::Table(tree);
             verify(&tree, &[])?;
             let mut scenario = match is_short {
-                // What was put in has no place in the text.
+                // Inserted values have no position in the text.
                 true => tree.try_into().map_err(|e: toml::de::Error| ScenarioError::of("", said(&e)))?,
                 false => Scenario::deserialize(Deserializer::from(table)).map_err(|e| places.explain(&e))?,
             };
@@ -106,12 +106,12 @@ impl Scenario {
     /// Reads and checks a file, as [`ScenarioReader::load`] does with the controllers of the table.
     ///
     /// # Errors
-    /// As there.
+    /// If [`ScenarioReader::load`] refuses the file.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         ScenarioReader::default().load(path)
     }
 
-    /// The scenario of this name that is part of the program: see [`ScenarioReader::built_in`].
+    /// Reads the scenario with this name that is part of the program: see [`ScenarioReader::built_in`].
     #[must_use]
     pub fn built_in(name: &str) -> Option<Result<Self, ScenarioError>> {
         ScenarioReader::default().built_in(name)
@@ -120,7 +120,7 @@ impl Scenario {
     /// Parses and checks a text, as [`ScenarioReader::parse`] does with the controllers of the table.
     ///
     /// # Errors
-    /// As there.
+    /// If [`ScenarioReader::parse`] refuses the text.
     pub fn parse(text: &str, name: &str) -> Result<Self, ScenarioError> {
         ScenarioReader::default().parse(text, name)
     }
@@ -129,7 +129,7 @@ impl Scenario {
     fn resolve(&mut self, dir: &Path) {
         for trace in self.link.values_mut().filter_map(|link| link.trace.as_mut()) {
             *trace = match dir.to_str() {
-                // Not in any directory.
+                // Built-in traces are in no directory.
                 Some(built_in::PREFIX) => TraceFile::new(format!("{}{}", built_in::PREFIX, trace.path())),
                 _ => TraceFile::new(dir.join(trace.path()).to_string_lossy()),
             };
@@ -137,16 +137,16 @@ impl Scenario {
     }
 }
 
-/// Where in a text each key stands.
+/// The positions of keys in a text.
 struct SpanIndex {
-    /// Line, and bytes of the value, by dotted path.
+    /// Line, and byte range of the value, by dotted path.
     keys: BTreeMap<String, (usize, Range<usize>)>,
-    /// Where lines begin.
+    /// Offsets at which lines begin.
     lines: Vec<usize>,
 }
 
 impl SpanIndex {
-    /// The places of a text, and the text, parsed.
+    /// Parses a text; returns the positions of its keys and the table.
     fn of(text: &str) -> Result<(Self, Spanned<DeTable<'_>>), ScenarioError> {
         let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let mut places = Self { keys: BTreeMap::new(), lines: std::iter::once(0).chain(starts).collect() };
@@ -181,7 +181,7 @@ impl SpanIndex {
         self.lines.partition_point(|start| *start <= byte)
     }
 
-    /// The line of `key`, or of the closest table around it that is there.
+    /// Returns the line of `key`, or of the closest enclosing table that exists.
     fn line(&self, key: &str) -> Option<usize> {
         let mut key = key;
         while !key.is_empty() {
@@ -193,7 +193,7 @@ impl SpanIndex {
         None
     }
 
-    /// What the parser says, with the key around the place it means.
+    /// Turns an error of the parser into one that names the key around its position.
     fn explain(&self, error: &toml::de::Error) -> ScenarioError {
         let message = said(error);
         let Some(span) = error.span() else { return ScenarioError::of("", message) };
@@ -211,17 +211,17 @@ impl SpanIndex {
     }
 }
 
-/// What the parser says, in a line.
+/// Returns the parser's message in one line.
 fn said(error: &toml::de::Error) -> String {
     error.message().trim().replace('\n', "; ").replace("missing field", "missing key")
 }
 
-/// A dotted path, longer by `key`.
+/// Appends `key` to a dotted path.
 pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }
 
-/// Whether every key may be there, and every value has the right shape.
+/// Checks that every key is allowed, and that every value has the right type.
 pub(super) fn verify(value: &Value, path: &[&str]) -> Result<(), ScenarioError> {
     let here = path.join(".");
     let wrong = |what: String| Err(ScenarioError::at(&here, what));
@@ -270,7 +270,7 @@ pub(super) fn verify(value: &Value, path: &[&str]) -> Result<(), ScenarioError> 
     Ok(())
 }
 
-/// Whether a table at `path` may have `key`.
+/// Checks that a table at `path` may have `key`.
 pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
     let Some(SchemaNode::Struct(keys)) = schema_at(path) else { return Ok(()) };
     if keys.contains(&key) {
@@ -288,7 +288,7 @@ pub(super) fn known(key: &str, path: &[&str]) -> Result<(), ScenarioError> {
         return Err(ScenarioError::at(join(&here, key), what));
     }
     let mut what = format!("unknown key `{key}`{place}{}", hint(key, keys.iter().chain(short).copied()));
-    // A key that belongs to another table: name it.
+    // If the key belongs to another table, the error names that table.
     if !what.contains("did you mean") {
         let homes = ["", "link.NAME", "flow.NAME", "flow.NAME.paths.0", "cbr.NAME", "fault.0", "measure.0"];
         let has = |home: &&&str| {
@@ -349,7 +349,7 @@ mod tests {
         assert!(missing.contains("missing key `duration`"), "{missing}");
     }
 
-    /// What its comments show is right too.
+    /// The parts of the template that are commented out are correct too.
     #[test]
     fn the_template_runs_with_and_without_what_is_commented_out() {
         use super::super::TEMPLATE;

@@ -1,5 +1,5 @@
-//! What a measure's `paper`, `model`, `expect` and `why` say: of which case, controller and world, by their
-//! keys; and where a value is expected.
+//! Looks up the entries of a measure's `paper`, `model`, `expect` and `why` by case, controller and world;
+//! defines ranges and verdicts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::World;
 
-/// What begins the keys of a measure's notes that are about runs in the kernel.
+/// Prefix of keys in a measure's notes that concern runs in the kernel.
 pub const KERNEL_PREFIX: &str = "kernel:";
 
-/// What a measure says of this case and controller: by `CASE/CONTROLLER`, `CASE`, `CONTROLLER`, `*`.
+/// Returns the note for this case and controller, by the key `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`.
 #[must_use]
 pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, controller: &str) -> Option<&'a T> {
     let of_case =
@@ -20,8 +20,8 @@ pub fn lookup<'a, T>(notes: &'a BTreeMap<String, T>, case: Option<&str>, control
     of_case.or_else(|| notes.get(controller)).or_else(|| notes.get("*"))
 }
 
-/// The same of what is said of one world only: expectations and their reasons are about the simulator, and
-/// about the kernel where the key begins with [`KERNEL_PREFIX`].
+/// Returns the note for this world, case and controller. Expectations and reasons concern the simulator,
+/// unless their key begins with [`KERNEL_PREFIX`].
 #[must_use]
 pub fn lookup_in<'a, T>(
     world: World,
@@ -42,20 +42,20 @@ pub fn lookup_in<'a, T>(
     of_case.or_else(of_all)
 }
 
-/// Whether a value is where it is expected.
+/// The result of comparing a value with its expected range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It is, and its interval fits.
+    /// The value is in the range, and its interval fits.
     Ok,
-    /// It is not.
+    /// The value is outside the range.
     Not,
-    /// It is, but so may be a value that is not: its interval is wider than what is expected, or not known.
+    /// The value is in the range, but its interval is wider than the range, or unknown.
     Unclear,
 }
 
 impl Verdict {
-    /// The word that programs read.
+    /// Returns the word that programs read.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,16 +72,16 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Where a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
+/// The range in which a value is expected, ends included: `"47..53"`, `"97.."`, `"..3"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// At least this.
+    /// Least value.
     pub low: f64,
-    /// At most this.
+    /// Greatest value.
     pub high: f64,
 }
 
-/// A text that is no range.
+/// The error for a text that is not a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeError(String);
 
@@ -93,14 +93,14 @@ impl fmt::Display for RangeError {
 impl std::error::Error for RangeError {}
 
 impl Range {
-    /// Whether `value` is there.
+    /// Whether `value` is in the range.
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// What is to be said of a value with half of its interval, if that is known. `Ok` needs an interval that
-    /// fits: no wider than a closed range, on the right side of the end of an open one.
+    /// Returns the verdict on a value with half of its interval, if known. `Ok` needs an interval that fits:
+    /// no wider than a closed range, or on the right side of the end of an open one.
     #[must_use]
     pub fn verdict(&self, value: f64, ci95: Option<f64>) -> Verdict {
         if !self.contains(value) {

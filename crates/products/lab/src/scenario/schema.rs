@@ -1,7 +1,7 @@
-//! Which keys a scenario may have: asked of the struct itself, so that there is no second list of them.
+//! Finds the keys that a scenario may have by asking the struct itself, so that there is no second list.
 //!
-//! A `SchemaProbe` is a deserializer that offers the struct a document with a single key, that of the path
-//! in question, and notes what is asked of it at the end of the path.
+//! A `SchemaProbe` is a deserializer that offers the struct a document with a single key, the path in
+//! question, and records the type that the struct requests at the end of the path.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::Scenario;
 
-/// What stands, or may stand, at a path.
+/// The type of value that is allowed at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SchemaNode {
     /// A table with these keys and no others.
@@ -28,19 +28,19 @@ pub(super) enum SchemaNode {
     Number,
     /// `true` or `false`.
     Flag,
-    /// Whatever it likes.
+    /// Any type.
     Any,
 }
 
-/// The node at `path` of a scenario; none if no such path can be.
+/// Returns the node at `path` of a scenario; `None` if a scenario cannot have this path.
 pub(super) fn schema_at(path: &[&str]) -> Option<SchemaNode> {
     let found = Cell::new(None);
-    // Never succeeds: the probe ends it as soon as it knows.
+    // This never succeeds: the probe ends it as soon as it has the answer.
     let _ = Scenario::deserialize(SchemaProbe { path, found: &found });
     found.get()
 }
 
-/// What a measure's `kind` may be.
+/// Returns the values that a measure's `kind` may have.
 #[must_use]
 pub fn measure_kinds() -> &'static [&'static str] {
     match schema_at(&["measure", "0", "kind"]) {
@@ -54,7 +54,7 @@ struct SchemaProbe<'a> {
     found: &'a Cell<Option<SchemaNode>>,
 }
 
-/// The probe has come to its end.
+/// The error by which the probe ends deserialization.
 #[derive(Debug)]
 struct ProbeDone;
 
@@ -71,14 +71,14 @@ impl serde::de::Error for ProbeDone {
 }
 
 impl<'a> SchemaProbe<'a> {
-    /// Notes `node` if this is the end of the path.
+    /// Records `node` if the path ends here.
     fn note<T>(&self, node: SchemaNode) -> Result<T, ProbeDone> {
         if self.path.is_empty() {
             self.found.set(Some(node));
         }
         Err(ProbeDone)
     }
-    /// The next step, and the probe behind it.
+    /// Returns the next step of the path, and the probe for the rest.
     fn step(self) -> Option<(&'a str, Self)> {
         let (first, rest) = self.path.split_first()?;
         Some((first, Self { path: rest, found: self.found }))
@@ -163,7 +163,7 @@ impl<'de> Deserializer<'de> for SchemaProbe<'_> {
     }
 }
 
-/// The one entry of a table or list.
+/// The only entry of a table or list.
 struct SingleEntry<'a>(Option<(&'a str, SchemaProbe<'a>)>);
 
 impl<'de> MapAccess<'de> for SingleEntry<'_> {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(of("link"), Some(SchemaNode::Map));
         assert!(matches!(of("link.any"), Some(SchemaNode::Struct(keys)) if keys.contains(&"rate")));
         assert_eq!(of("link.any.rate"), Some(SchemaNode::Text));
-        // A number, or percent in quotes.
+        // A number, or a percentage in quotes.
         assert_eq!(of("link.any.loss"), Some(SchemaNode::Any));
         assert_eq!(of("link.any.codel.mark"), Some(SchemaNode::Flag));
         assert_eq!(of("link.any.rtae"), None);
@@ -215,11 +215,11 @@ mod tests {
         assert_eq!(schema_at(&["case", "0", "set", "link.c.rate"]), Some(SchemaNode::Any));
     }
 
-    /// The page on which people look keys up.
+    /// The page that documents the keys.
     const PAGE: &str = include_str!("../../../../../docs/lab.md");
 
-    /// All keys from a path on, as the page has them: `(section, key)`. Tables in tables are dotted; those at
-    /// the top of the file have sections of their own.
+    /// Collects all keys below a path, as the page lists them: `(section, key)`. Tables in tables are
+    /// dotted; tables at the top of the file have sections of their own.
     fn collect(path: &[&'static str], section: &str, key: &str, found: &mut BTreeSet<(String, String)>) {
         let down = |step: &'static str| [path, &[step]].concat();
         match schema_at(path) {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// What stands in backticks first.
+    /// Returns the first text in backticks.
     fn quoted(text: &str) -> Option<&str> {
         text.split('`').nth(1)
     }

@@ -1,6 +1,6 @@
-//! A scenario with other values, or fewer keys: `--set KEY=VALUE`, and the `set` and `remove` of a case.
+//! Changes values of a scenario or removes keys: `--set KEY=VALUE`, and the `set` and `remove` of a case.
 //!
-//! What does not run is not looked at: neither the scenario as it stands, if it has cases, nor cases that
+//! Only scenarios that run are checked: not a scenario without its cases if it has some, and not cases that
 //! were not chosen.
 
 use toml::{Table, Value};
@@ -12,15 +12,16 @@ use super::{Case, Scenario};
 use crate::hint::{hint, missing};
 
 impl Scenario {
-    /// Gives the dotted `key` (`link.c.rate`, `flow.mp.paths.0.rtt`) another value, written as in TOML; what
-    /// is no TOML value is taken as a string: `250 pkt/s`. The result has not been [checked](Self::check).
+    /// Gives the dotted `key` (`link.c.rate`, `flow.mp.paths.0.rtt`) another value, written as in TOML. A
+    /// text that is not a TOML value is taken as a string: `250 pkt/s`. The result is not
+    /// [checked](Self::check).
     ///
     /// # Errors
-    /// If there is no such key, with the nearest; if the value makes no sense there.
+    /// If there is no such key; the error names the nearest. If the value makes no sense there.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), ScenarioError> {
         let steps: Vec<&str> = key.split('.').collect();
         let value = match (literal(value), schema_at(&steps)) {
-            // What must be a string is one, even if it looks like a number.
+            // A key that needs a string gets one, even if the text looks like a number.
             (Some(Value::String(text)), _) => Value::String(text),
             (_, Some(SchemaNode::Text | SchemaNode::Word(_))) | (None, _) => {
                 Value::String(value.trim().into())
@@ -30,9 +31,9 @@ impl Scenario {
         self.put(&[(key.into(), value)])
     }
 
-    /// The variants of this scenario: each case under its name, or the scenario itself if it has no cases.
-    /// They have all measures and conditions ([`for_case`](Self::for_case) leaves those of the case), and
-    /// have not been [checked](Self::check).
+    /// Returns the variants of this scenario: each case with its name, or the scenario itself if it has no
+    /// cases. They have the measures and conditions of all cases ([`for_case`](Self::for_case) selects those
+    /// of one), and are not [checked](Self::check).
     ///
     /// # Errors
     /// If a case sets or removes a key that does not exist, or its value makes no sense there.
@@ -40,10 +41,11 @@ impl Scenario {
         self.cases_of(None)
     }
 
-    /// The variants that run if `only` this case is asked for: it, and those that it is compared with.
+    /// Returns the variants that run if only the case `only` is chosen: this case, and those that it is
+    /// compared with.
     ///
     /// # Errors
-    /// As [`cases`](Self::cases), and if there is no such case.
+    /// If [`cases`](Self::cases) fails, or there is no such case.
     pub fn cases_of(&self, only: Option<&str>) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
         let names = || self.case.iter().map(|case| case.name.as_str());
         if let Some(case) = only.filter(|case| !names().any(|name| name == *case)) {
@@ -72,7 +74,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The same with those measures and conditions alone that are of this case.
+    /// Removes the measures and conditions that do not apply to this case.
     #[must_use]
     pub fn for_case(mut self, case: Option<&str>) -> Self {
         let has = |cases: &[String]| cases.is_empty() || cases.iter().any(|name| Some(name.as_str()) == case);
@@ -81,13 +83,14 @@ impl Scenario {
         self
     }
 
-    /// [Checks](Self::check) what runs if `only` this case is asked for; without a name, all.
+    /// [Checks](Self::check) the variants that run if only the case `only` is chosen; without a name, all
+    /// variants.
     ///
     /// # Errors
-    /// The first thing that makes no sense.
+    /// If something makes no sense; the error is the first one found.
     pub fn check_cases(&self, only: Option<&str>) -> Result<(), ScenarioError> {
         self.check_references()?;
-        // What is wrong in the scenario as it stands is not said to be of a case.
+        // An error of the scenario itself must not be reported as an error of a case.
         let plain = self.check().err();
         for (case, scenario) in self.cases_of(only)? {
             scenario.for_case(case.as_deref()).check().map_err(|error| match case {
@@ -98,7 +101,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Whether the cases that measures and conditions name exist.
+    /// Checks that the cases that measures and conditions name exist.
     fn check_references(&self) -> Result<(), ScenarioError> {
         let names = || self.case.iter().map(|case| case.name.as_str());
         let measures = self.measure.iter().map(|measure| &measure.cases).enumerate();
@@ -114,10 +117,10 @@ impl Scenario {
         Ok(())
     }
 
-    /// Takes keys away, each of which is there: what has a default has it again.
+    /// Removes keys, all of which must exist; a key with a default gets the default again.
     ///
     /// # Errors
-    /// If one is not there, or the rest makes no sense without it.
+    /// If a key does not exist, or the rest makes no sense without it.
     fn remove(&mut self, keys: &[String]) -> Result<(), ScenarioError> {
         if keys.is_empty() {
             return Ok(());
@@ -132,7 +135,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What the other has read of traces stays known, and so do its controllers.
+    /// Keeps the controllers of `old`, and the traces that it has already read.
     fn keep(&mut self, old: &Self) {
         self.controllers.known = old.controllers.known.clone();
         for (name, link) in &mut self.link {
@@ -162,7 +165,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Which of `sets` is wrong: the first without which it works, or all.
+    /// Returns the error for the wrong one of `sets`: the first without which the others work, or else
+    /// `all`.
     fn blame(&self, sets: &[(String, Value)], all: &toml::de::Error) -> ScenarioError {
         let alone = |(key, value): &&(String, Value)| {
             let mut root = Value::Table(Table::try_from(self).ok()?);
@@ -175,15 +179,15 @@ impl Scenario {
     }
 }
 
-/// `text` as a TOML value; none if it is not one.
+/// Parses `text` as a TOML value; `None` if it is not one.
 fn literal(text: &str) -> Option<Value> {
     let table: Table = format!("value = {text}\n").parse().ok()?;
-    // More than one key: the text had lines of its own.
+    // With more than one key, the text had several lines.
     let value = (table.len() == 1).then(|| table.get("value").cloned())??;
     (!value.is_datetime()).then_some(value)
 }
 
-/// `{ "a.b" = 1, c = { d = 2 } }` as `a.b = 1`, `c.d = 2`.
+/// Flattens `{ "a.b" = 1, c = { d = 2 } }` to `a.b = 1`, `c.d = 2`.
 fn flatten(table: &Table, path: &str, into: &mut Vec<(String, Value)>) {
     for (key, value) in table {
         let path = super::load::join(path, key);
@@ -194,7 +198,7 @@ fn flatten(table: &Table, path: &str, into: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Takes `key` away, which must be there.
+/// Removes `key`, which must exist.
 fn take(root: &mut Value, key: &str) -> Result<(), ScenarioError> {
     let steps: Vec<&str> = key.split('.').collect();
     let mut at = root;
@@ -221,7 +225,7 @@ fn take(root: &mut Value, key: &str) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// Puts `value` at `key`, which must be one that a scenario has.
+/// Puts `value` at `key`, which must be a key that scenarios can have.
 fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError> {
     let steps: Vec<&str> = key.split('.').collect();
     let mut at = root;
@@ -231,7 +235,7 @@ fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError>
         let here = before.join(".");
         match at {
             Value::Table(table) => {
-                // Links, flows and cases are made in the file, not by a slip of the keyboard.
+                // Only the file may add links, flows and cases, so that a typing error does not.
                 let named = schema_at(before) == Some(SchemaNode::Map)
                     && matches!(schema_at(&steps[..=depth]), Some(SchemaNode::Struct(_)));
                 if named && !table.contains_key(*step) {

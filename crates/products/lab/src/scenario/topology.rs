@@ -1,14 +1,14 @@
-//! Networks as links: what `[topology]` at the top of a scenario file stands for.
+//! Turns networks into links: reads the table `[topology]` at the top of a scenario file.
 //!
 //! ```text
 //!  [topology] network = "geant.gml" ──read──▶ Graph ──▶ [link.A_B], [link.B_A] of each line
 //!  paths = [{ from = "A", to = "C" }] ──routes──▶ paths = [{ via = ["A_B", "B_C"] }]
 //! ```
 //!
-//! Both are short for links and paths, and are replaced by them when the file is read: a scenario knows no
-//! nodes, so cases, faults, measures and `--set` name the links. A link that the file itself has keeps the
-//! keys that are given there. Names of links are those of their ends, with `-` for everything but letters and
-//! digits, and `_` between them; parallel ones end in `_2`, `_3` and so on.
+//! Both are short forms of links and paths, and are replaced when the file is read: a scenario has no nodes,
+//! so cases, faults, measures and `--set` name the links. A link that the file itself defines keeps the keys
+//! that it has there. The name of a link consists of its ends' names, with `-` for everything but letters
+//! and digits, and `_` between them; parallel links end in `_2`, `_3` and so on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,28 +25,28 @@ use super::units::{Duration, RateSpec, SizeSpec};
 use crate::hint::{hint, missing};
 use crate::named_network;
 
-/// The key at the top of the file.
+/// Key of the table at the top of the file.
 pub(super) const KEY: &str = "topology";
-/// The keys of a path that stand for its links.
+/// Keys of a path that stand for its links.
 pub(super) const PATH_KEYS: &[&str] = &["from", "to", "rank"];
-/// The keys below [`KEY`].
+/// Keys below [`KEY`].
 const KEYS: &[&str] = &["network", "rate", "delay", "queue"];
 
-/// A network, and the values of links for which it has none.
+/// A network, and default values for links without values of their own.
 #[derive(Deserialize)]
 struct Topology {
-    /// A file, or the name of a network that is built in.
+    /// A file, or the name of a built-in network.
     network: String,
     rate: Option<RateSpec>,
     delay: Option<Duration>,
     queue: Option<SizeSpec>,
 }
 
-/// Replaces what stands for links and paths in `root`, a scenario file beside which files lie in `dir`.
-/// Whether there was anything.
+/// Replaces the short forms of links and paths in `root`, a scenario file in `dir`. Returns whether there
+/// were any.
 ///
 /// # Errors
-/// If the network cannot be read, with its file and line, or a path has no such route.
+/// If the network cannot be read (the error has file and line), or a path has no such route.
 pub(super) fn expand(root: &mut Table, dir: &Path) -> Result<bool, ScenarioError> {
     let Some(topology) = root.remove(KEY) else { return refuse_ends(root) };
     let Value::Table(table) = &topology else {
@@ -73,7 +73,7 @@ pub(super) fn expand(root: &mut Table, dir: &Path) -> Result<bool, ScenarioError
     Ok(true)
 }
 
-/// Without a network there is nothing between the ends of a path.
+/// Refuses paths between nodes in a file without a network.
 fn refuse_ends(root: &Table) -> Result<bool, ScenarioError> {
     for (flow, index, path) in paths(root) {
         if let Some(key) = PATH_KEYS.iter().find(|key| path.contains_key(**key)) {
@@ -85,7 +85,7 @@ fn refuse_ends(root: &Table) -> Result<bool, ScenarioError> {
     Ok(false)
 }
 
-/// All paths of a file: the flow, the place among its paths, and what is said of it.
+/// Returns all paths of a file: the flow, the path's index in it, and the path's table.
 fn paths(root: &Table) -> impl Iterator<Item = (&str, usize, &Table)> {
     let flows = root.get("flow").and_then(Value::as_table).into_iter().flatten();
     flows.flat_map(|(name, flow)| {
@@ -94,7 +94,7 @@ fn paths(root: &Table) -> impl Iterator<Item = (&str, usize, &Table)> {
     })
 }
 
-/// The names of all links, in their order.
+/// Returns the names of all links, in their order.
 fn names(graph: &Graph) -> Vec<String> {
     let slug = |name: &str| {
         let words = name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -111,7 +111,7 @@ fn names(graph: &Graph) -> Vec<String> {
     graph.link_ids().map(&mut name).collect()
 }
 
-/// Adds the links of the network.
+/// Adds the links of the network to the file.
 fn links(
     root: &mut Table,
     topology: &Topology,
@@ -189,7 +189,7 @@ mod tests {
                        node [ id 2 label \"C\" ]\n  edge [ source 0 target 1 LinkSpeedRaw 8000000 ]\n  \
                        edge [ source 1 target 2 ]\n  edge [ source 0 target 2 ]\n]\n";
 
-    /// A scenario over a network of three nodes in a file of this name, and the file.
+    /// Parses a scenario over the network `gml` of three nodes, which is written to a file with this name.
     fn scenario(name: &str, gml: &str, rest: &str) -> Result<Scenario, String> {
         let file = std::env::temp_dir().join(format!("anabranch-{name}-{}.gml", std::process::id()));
         std::fs::write(&file, gml).expect("written");

@@ -1,4 +1,4 @@
-//! A link's trace, read once however many cases and runs use it.
+//! Reads a link's trace once, for all cases and runs that use it.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::built_in;
 use crate::digest::Digest;
 
-/// The largest trace, bytes.
+/// Largest trace, bytes.
 pub const TRACE_BYTES_MAX: u64 = 256 << 20;
 
-/// The path of a trace, and what is there, once somebody has looked. Copies share what was read.
+/// The path of a trace, and its contents after the first read. Copies share contents that were read before.
 #[derive(Clone, Debug)]
 pub struct TraceFile {
     path: String,
@@ -21,22 +21,22 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// The trace at `path`, which is not looked at yet.
+    /// Creates the reference to the trace at `path` without reading it.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), read: OnceLock::new() }
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What is there, and a digest of it.
+    /// Reads the trace on the first call; returns it with a digest of its contents.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the file cannot be read or is not a trace; the error is a sentence.
     pub fn read(&self) -> Result<&(Trace, Digest), &str> {
         self.read.get_or_init(|| load(Path::new(&self.path))).as_ref().map_err(String::as_str)
     }

@@ -1,6 +1,6 @@
-//! Quantities as people write them: `"8 Mbit/s"`, `"50 ms"`, `"10 MB"`, `"53 pkt"`. Always with a unit. The
-//! rates of command lines are these too, where `/s` and `B` may be left out. Probabilities are numbers, or
-//! percent: `"1 %"`.
+//! Parses quantities as people write them, always with a unit: `"8 Mbit/s"`, `"50 ms"`, `"10 MB"`, `"53
+//! pkt"`. Rates on command lines have the same syntax, but may omit `/s` and `B`. Probabilities are numbers,
+//! or percentages: `"1 %"`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -26,7 +26,7 @@ macro_rules! quantity {
     };
 }
 
-/// Probabilities: a number from 0 to 1, or a string in percent. `null` (of JSON) is none.
+/// Reads a probability: a number from 0 to 1, or a string in percent. `null` (of JSON) gives `None`.
 struct ProbabilityVisitor;
 
 impl Visitor<'_> for ProbabilityVisitor {
@@ -54,7 +54,7 @@ impl Visitor<'_> for ProbabilityVisitor {
     }
 }
 
-/// `1 %` as 0.01: the number that is nearest to what is written.
+/// Parses `1 %` as 0.01: the number that is nearest to the written value.
 fn percent(text: &str) -> Option<f64> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
@@ -67,7 +67,7 @@ pub(super) fn probability<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::
     found.ok_or_else(|| D::Error::custom("a probability is missing"))
 }
 
-/// The same where there may be none.
+/// Reads a probability that may be missing: `0.01` or `"1 %"`.
 pub(super) fn optional_probability<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     from.deserialize_any(ProbabilityVisitor)
 }
@@ -77,12 +77,12 @@ pub(super) fn optional_probability<'de, D: Deserializer<'de>>(from: D) -> Result
 pub struct Duration(pub Span);
 
 impl Duration {
-    /// In seconds.
+    /// Returns the length in seconds.
     #[must_use]
     pub fn secs(self) -> f64 {
         self.0.as_nanos() as f64 / 1e9
     }
-    /// So long after the beginning.
+    /// Returns the time that lies this long after the start of the run.
     #[must_use]
     pub fn time(self) -> Time {
         Time::ZERO + self.0
@@ -121,7 +121,7 @@ pub enum RateSpec {
 }
 
 impl RateSpec {
-    /// For packets of `packet_bytes`.
+    /// Returns the rate for packets of `packet_bytes`.
     #[must_use]
     pub fn rate(self, packet_bytes: u64) -> Rate {
         Rate::from_bytes(match self {
@@ -163,14 +163,15 @@ impl fmt::Display for RateSpec {
 }
 quantity!(RateSpec);
 
-/// An amount: B, kB, MB, GB, or pkt; for a queue also a time, meaning what the link sends in it.
+/// An amount: B, kB, MB, GB, or pkt; for a queue also a time, which means the bytes that the link sends in
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SizeSpec {
     /// Bytes.
     Bytes(u64),
     /// Packets.
     Packets(u64),
-    /// What the link at hand sends in that time.
+    /// Bytes that the link sends in this time.
     Time(Span),
 }
 
@@ -208,10 +209,10 @@ impl fmt::Display for SizeSpec {
 }
 quantity!(SizeSpec);
 
-/// `1..10` (both ends included), or `10`, which is the same; `count_max` of them at most.
+/// Parses `1..10` (both ends included), or `10` for `1..10`; at most `count_max` seeds.
 ///
 /// # Errors
-/// A sentence for the person who typed it.
+/// If `text` is not a range of seeds; the error is a sentence for the user.
 pub fn seeds(text: &str, count_max: u64) -> Result<RangeInclusive<u64>, String> {
     let wrong = || format!("'{text}' names no seeds: write 1..10, or 10 for the same; 7..7 is seed 7 alone");
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());

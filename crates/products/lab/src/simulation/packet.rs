@@ -1,4 +1,4 @@
-//! What a simulation is made of.
+//! Defines the parts of a simulation: paths, faults and packets.
 
 use anabranch_algo::controller::ControllerKind;
 use anabranch_mmtp::subscriber::PathId;
@@ -6,22 +6,22 @@ use anabranch_sim::{LinkChange, LinkId};
 
 use crate::packet_flows::Segment;
 
-/// What a packet has beside its UDP payload: Ethernet, IPv4 and UDP headers, bytes. A link's
+/// Bytes of a packet beside its UDP payload: Ethernet, IPv4 and UDP headers. A link's
 /// [`mtu_bytes`](anabranch_sim::LinkConfig::mtu_bytes) counts them: 1,514 is the usual MTU of 1,500.
 pub const OVERHEAD_BYTES: usize = 14 + 20 + 8;
 /// UDP payload that fits an MTU of 1,500 over IPv4, bytes.
 pub const PAYLOAD_MAX: usize = 1_472;
 
-/// [`anabranch_sim::Packet::flow`] of content on path `p` of the simulation is this and `p`; of packet flows'
-/// data, its path.
+/// Base of [`anabranch_sim::Packet::flow`] for content: path `p` of the simulation has this number plus `p`.
+/// Data of packet flows has the number of its path.
 pub const FLOW_DATAGRAMS: u32 = 1 << 31;
 
-/// A source of a simulation, by the order in which it was added.
+/// A source of a simulation, numbered in the order in which it was added.
 pub type SimSourceId = usize;
-/// A receiver of a simulation, by the order in which it was added.
+/// A receiver of a simulation, numbered in the order in which it was added.
 pub type ReceiverId = usize;
 
-/// How a path runs.
+/// The links and settings of a path.
 #[derive(Clone, Debug)]
 pub struct PathSpec {
     /// Links from the source to the receiver.
@@ -30,18 +30,17 @@ pub struct PathSpec {
     pub up: Vec<LinkId>,
     /// Friendliness group: paths with the same number are coupled.
     pub group: u32,
-    /// Its uplink, for [`Grouping::Auto`](anabranch_mmtp::subscriber::Grouping::Auto); none: that is not
-    /// known.
+    /// Number of the uplink, for [`Grouping::Auto`](anabranch_mmtp::subscriber::Grouping::Auto); `None` if
+    /// it is unknown.
     pub uplink: Option<u32>,
-    /// Its congestion control.
+    /// Congestion control of the path.
     pub control: ControllerKind,
-    /// UDP payload that the receiver's interface takes, bytes.
+    /// Largest UDP payload of the receiver's interface, bytes.
     pub payload_max: usize,
 }
 
 impl PathSpec {
-    /// A path over these links, in group 0, of an Ethernet interface and an
-    /// uplink that is not known.
+    /// Creates a path over these links, in group 0, with an Ethernet interface and an unknown uplink.
     #[must_use]
     pub fn new(down: &[LinkId], up: &[LinkId], control: impl Into<ControllerKind>) -> Self {
         let (down, up, control) = (down.into(), up.into(), control.into());
@@ -49,45 +48,45 @@ impl PathSpec {
     }
 }
 
-/// What may happen to a simulation at a given time.
+/// A fault or change of a simulation at a given time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// A source dies.
     Kill {
-        /// Which.
+        /// The source.
         source: SimSourceId,
-        /// Whether its host answers in its place that nobody is there (ICMP).
+        /// Whether the source's host answers requests with ICMP "unreachable".
         unreachable: bool,
     },
     /// A source is back, as a new process with a new secret.
     Restart {
-        /// Which.
+        /// The source.
         source: SimSourceId,
     },
     /// A link changes.
     Link {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// How.
+        /// The change.
         change: LinkChange,
     },
-    /// A receiver loses the interface of a path, or has it again.
+    /// A receiver loses the interface of a path, or gets it back.
     Interface {
-        /// Whose.
+        /// The receiver.
         receiver: ReceiverId,
-        /// Of which path.
+        /// The path.
         path: PathId,
-        /// Whether it is there now.
+        /// Whether the interface is up from now on.
         up: bool,
     },
 }
 
-/// What travels over the links: 16 bytes, for every one under way is in some queue.
+/// A packet on the links. Each packet in flight is in a queue, so it has only 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Packet {
-    /// Of mmTP.
+    /// A datagram of mmTP.
     Datagram(Box<Datagram>),
-    /// Of a packet flow.
+    /// A segment of a packet flow.
     Segment(Segment),
 }
 
@@ -99,17 +98,17 @@ impl From<Datagram> for Packet {
     }
 }
 
-/// A UDP payload on its way.
+/// A UDP payload in flight.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Datagram {
     pub(super) bytes: Vec<u8>,
-    /// Whether it is content, not a request: then the number of the path among all of the simulation.
+    /// For content (not requests): the number of the path among all paths of the simulation.
     pub(super) content: Option<u32>,
     pub(super) ect: bool,
     pub(super) marked: bool,
-    /// A header was hit: the checksum tells, nobody sees it.
+    /// Whether a header was corrupted: a checksum detects this, and the packet is ignored.
     pub(super) broken: bool,
-    /// It says that nobody was there.
+    /// Whether it is an ICMP error that reports an unreachable source.
     pub(super) icmp: bool,
 }
 
@@ -145,7 +144,7 @@ impl anabranch_sim::Packet for Packet {
             Self::Segment(segment) => segment.flow_key(),
         }
     }
-    /// A flip in the payload gets through, as if it had slipped past the checksum: the harder test.
+    /// Flips a bit of the payload, as if it had slipped past the checksum: the harder test.
     fn corrupt(&mut self, bit: u64) {
         let Self::Datagram(datagram) = self else { return };
         let at = (bit / 8) as usize;

@@ -1,4 +1,4 @@
-//! What a receiver of a simulation did, and whether that may be.
+//! Records the actions of a receiver of a simulation, and checks them.
 
 use anabranch_algo::Time;
 use anabranch_mmtp::subscriber::{DownloadId, Event, PathId, Subscriber};
@@ -6,40 +6,39 @@ use anabranch_mmtp::subscriber::{DownloadId, Event, PathId, Subscriber};
 use crate::content::Content;
 use crate::digest::Digest;
 
-/// Polls of one machine in one virtual millisecond, above which something runs in circles. A packet costs
-/// about three: this is some 300 Gbit/s.
+/// Most polls of one machine in one virtual millisecond; more mean an endless loop. A packet costs about
+/// three polls, so this is some 300 Gbit/s.
 pub const STORM_MAX: u32 = 65_536;
-/// Wake-ups in a row, without anything arriving, sent or reported, after which a machine is taken to be busy
-/// waiting.
+/// Most wake-ups in a row without an arrival, a packet sent or an event; more mean busy waiting.
 pub const FRUITLESS_MAX: u32 = 1_000;
-/// The largest window, packets.
+/// Largest window allowed, packets.
 const CWND_MAX: u32 = 1 << 23;
-/// Violations kept; more are not needed to see that something is wrong.
+/// Most violations that are kept; more are not needed to see that something is wrong.
 const VIOLATIONS_MAX: usize = 32;
-/// Events kept of one receiver.
+/// Most events that are kept of one receiver.
 const EVENTS_MAX: usize = 100_000;
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
 
-/// How far a want has come.
+/// The progress of a want.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// What is wanted.
+    /// The content that is wanted.
     pub content: Content,
-    /// Since when, if it has begun.
+    /// Time at which the download began; `None` before that.
     pub since: Option<Time>,
-    /// When it was reported complete.
+    /// Time at which the content was reported complete.
     pub complete: Option<Time>,
-    /// Bytes reported so far that are the content's own.
+    /// Bytes reported so far that equal the content's bytes.
     pub verified_bytes: u64,
     download: Option<DownloadId>,
-    /// Blocks reported: bits.
+    /// Blocks that were reported, one bit each.
     seen: Vec<u64>,
     wrong: u64,
 }
 
 impl Progress {
-    /// Whether every byte is here and is the content's own.
+    /// Whether the whole content is here and is correct.
     #[must_use]
     pub fn is_identical(&self) -> bool {
         self.complete.is_some() && self.wrong == 0 && self.verified_bytes == self.content.id().length
@@ -52,13 +51,13 @@ impl Digest {
         self.update(&[receiver as u8, kind]);
     }
 
-    /// A request went out.
+    /// Mixes a request that is sent into the digest.
     pub(super) fn sent(&mut self, now: Time, receiver: usize, path: PathId, bytes: &[u8]) {
         self.head(now, receiver, path as u8);
         self.update(bytes);
     }
 
-    /// Something was reported.
+    /// Mixes an event that is reported into the digest.
     pub(super) fn event(&mut self, now: Time, receiver: usize, event: &Event) {
         self.head(now, receiver, u8::MAX);
         match event {
@@ -78,13 +77,13 @@ pub(super) struct ReceiverLog {
     wants: Vec<Progress>,
     events: Vec<(Time, Event)>,
     violations: Vec<String>,
-    /// Requests and probes sent on each path, as of the last look.
+    /// Requests and probes sent on each path, as of the last check.
     requests: Vec<(u64, u64)>,
-    /// Payload of each path as of the last whole second, and before.
+    /// Payload of each path at the last whole second, bytes.
     payload: Vec<u64>,
     per_second: Vec<Vec<u64>>,
     second: u64,
-    /// Polls in this millisecond.
+    /// The current millisecond; `polls` counts the polls in it.
     millisecond: u64,
     polls: u32,
     fruitless: u32,
@@ -148,7 +147,7 @@ impl ReceiverLog {
         }
     }
 
-    /// Counts a poll; true if there are so many that the machine must be running in circles.
+    /// Counts a poll; returns whether there are so many that the machine must be in an endless loop.
     pub(super) fn polled(&mut self, now: Time) -> bool {
         let millisecond = now.as_nanos() / MILLISECOND;
         if millisecond != self.millisecond {
@@ -162,7 +161,7 @@ impl ReceiverLog {
         self.storm
     }
 
-    /// A timer of the machine came due, or something arrived; `busy` if anything came of it.
+    /// Counts a wake-up by a timer or an arrival; `busy` says whether the machine did anything.
     pub(super) fn woke(&mut self, now: Time, busy: bool) {
         self.fruitless = if busy { 0 } else { self.fruitless + 1 };
         if self.fruitless > FRUITLESS_MAX && !self.storm {
@@ -171,7 +170,7 @@ impl ReceiverLog {
         }
     }
 
-    /// Whole seconds that have passed are closed.
+    /// Closes the whole seconds that have passed: records each path's payload in them.
     pub(super) fn roll(&mut self, now: Time, subscriber: &Subscriber) {
         let second = now.as_nanos() / SECOND;
         if second == self.second {
@@ -184,14 +183,14 @@ impl ReceiverLog {
             }
             self.per_second[p].push(path.counters.bytes - self.payload[p]);
             self.payload[p] = path.counters.bytes;
-            // Seconds in which nobody woke up.
+            // Fill the seconds in which the receiver did not wake up.
             self.per_second[p].resize(second as usize, 0);
         }
         self.second = second;
     }
 
-    /// Something went out on `path`: if it was a request, what is pending must be within the window. A probe
-    /// before a timeout is one packet above what is pending, even if the window has been cut below that.
+    /// Checks a packet sent on `path`: after a request, the pending packets must fit the window. A probe
+    /// before a timeout may exceed the pending packets by one, even if the window has been cut below them.
     pub(super) fn asked(&mut self, now: Time, path: PathId, subscriber: &Subscriber) {
         let Some(report) = subscriber.paths().nth(path) else { return };
         if self.requests.len() <= path {

@@ -1,36 +1,36 @@
-//! Drawing lots.
+//! Draws random values.
 
 use anabranch_algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
 use anabranch_algo::{Span, Time};
 use anabranch_sim::Rng;
 
-/// One of these.
+/// Returns one of the values.
 pub(super) fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
     from[rng.below(from.len() as u64) as usize]
 }
 
-/// Up to `most` with probability `p`, else zero.
+/// Returns a value up to `most` with probability `p`, else zero.
 pub(super) fn often(rng: &mut Rng, p: f64, most: f64) -> f64 {
     if rng.chance(p) { rng.unit() * most } else { 0.0 }
 }
 
-/// 1 to `most`, small numbers more often.
+/// Returns a number from 1 to `most`, small numbers more often.
 pub(super) fn few(rng: &mut Rng, most: u64) -> u64 {
     let most = 1 + rng.below(most);
     1 + rng.below(most)
 }
 
-/// A time up to this.
+/// Returns a length of time up to `span`.
 pub(super) fn within(rng: &mut Rng, span: Span) -> Span {
     Span::from_nanos(rng.below(span.as_nanos().saturating_add(1)))
 }
 
-/// A time from `from` on, up to `to`.
+/// Returns a time from `from` to `to`.
 pub(super) fn between(rng: &mut Rng, from: Time, to: Time) -> Time {
     from + within(rng, to.since(from))
 }
 
-/// A fresh controller, now and then with a slow start of another, and its name.
+/// Returns a controller and its name, sometimes with the slow start of another controller.
 pub(super) fn controller(rng: &mut Rng) -> (String, Algorithm) {
     let entry = ALGORITHMS[rng.below(ALGORITHMS.len() as u64) as usize];
     let start = SLOW_STARTS[rng.below(SLOW_STARTS.len() as u64) as usize].name;

@@ -1,4 +1,4 @@
-//! Flows of packets over random links: many controllers, many paths, cross traffic, faults.
+//! Checks flows of packets over random links: many controllers, many paths, cross traffic, faults.
 
 use anabranch_algo::control::Window;
 use anabranch_algo::{Rate, Span, Time};
@@ -10,41 +10,41 @@ use super::{RunLog, SoakTotals, TIMERS_MAX, check_conservation};
 use crate::Simulation;
 use crate::packet_flows::{FlowConfig, FlowId};
 
-/// The fault phase lasts so long, at least and at most.
+/// Least and greatest length of the fault phase.
 const FAULT_PHASE: (Span, Span) = (Span::from_millis(300), Span::from_secs(20));
-/// Looks in the fault phase.
+/// Number of checks in the fault phase.
 const LOOKS: u64 = 64;
-/// The longest step of the recovery phase.
+/// Longest step of the recovery phase.
 const STEP_MAX: Span = Span::from_secs(1);
-/// In the recovery phase, a flow that has a path that works and stands for so long gets the world to itself:
-/// first those without such a path leave, then those that do get on. Sixty flows that want a slow link can
-/// starve one, and two timers of the longest kind can be in step for ever, one packet always filling the
-/// queue just before the other: that is unfair, but no standstill.
+/// Time without progress after which a flow with a working path gets the world to itself in the recovery
+/// phase: first flows without such a path leave, then those that make progress. Sixty flows on a slow link
+/// can starve one, and two timers of the longest kind can be in step for ever, so that one packet always
+/// fills the queue just before the other. That is unfair, but no standstill.
 const YIELD_AFTER: [Span; 2] = [Span::from_secs(100), Span::from_secs(200)];
-/// If it stands for so long even so, it hangs: ten of the longest timeouts.
+/// Time without progress after which the flow counts as hanging: ten of the longest timeouts.
 const STALL_MAX: Span = Span::from_secs(300);
-/// Between the end of the last flow and quiescence: a full queue of a slow link.
+/// Longest time from the end of the last flow to quiescence: a full queue of a slow link.
 const QUIESCENCE_MAX: Span = Span::from_secs(7_200);
-/// An RTT may be so much shorter than its links' delays, for its mean is rounded.
+/// Amount by which an RTT may be less than its links' delays, because its mean is rounded.
 const ROUNDING: Span = Span::from_micros(1);
-/// Windows are at most so many packets.
+/// Largest window allowed, packets.
 const CWND_MAX: u32 = 1 << 23;
 
-/// A flow, as far as its fate is known.
+/// A flow and its progress.
 struct FlowCheck {
     no: FlowId,
     paths: Vec<MeshPath>,
     packet_bytes: u64,
     packets: Option<u64>,
     stops: bool,
-    /// Bytes delivered so far, and since when.
+    /// Bytes delivered so far; `since` is the time of the last progress.
     delivered: u64,
     since: Time,
-    /// Nothing more is expected of it.
+    /// Whether the flow is no longer checked.
     settled: bool,
 }
 
-/// Links there and back, as numbers of the random links, and what is beyond them.
+/// The indices of a path's random links there and back, and the delay beyond them.
 struct MeshPath {
     down: Vec<usize>,
     up: Vec<usize>,
@@ -181,7 +181,7 @@ impl PacketFlowSoak<'_> {
         self.simulation.route(&ids)
     }
 
-    /// None, where there is no way to go.
+    /// Returns the route back; `None` if it has neither links nor delay.
     fn back(&mut self, links: &[usize], pipe: Span) -> Option<RouteId> {
         if links.is_empty() && pipe == Span::ZERO {
             return None;
@@ -191,7 +191,7 @@ impl PacketFlowSoak<'_> {
         Some(self.simulation.route(&ids))
     }
 
-    /// Lets time pass, and looks at everything.
+    /// Advances the time by `span`, and checks all invariants.
     fn step(&mut self, span: Span) {
         let now = self.simulation.clock() + span;
         self.simulation.run_until(now);
@@ -264,7 +264,8 @@ impl PacketFlowSoak<'_> {
         }
     }
 
-    /// Everybody with a path that works gets on: finite flows to their end, endless ones a little.
+    /// Checks that each flow with a working path progresses: finite flows to their end, endless ones a
+    /// little.
     fn recover(&mut self, step: Span) {
         let links = &self.random_links.links;
         let all = |way: &MeshPath, ok: &dyn Fn(usize) -> bool| way.down.iter().chain(&way.up).all(|l| ok(*l));
@@ -274,7 +275,7 @@ impl PacketFlowSoak<'_> {
             flow.settled = flow.stops || !some(&|l| links[l].serves(flow.packet_bytes));
             flow.delivered = self.simulation.packet_flows().delivered_bytes(flow.no).sum();
             if flow.settled && flow.packets.is_none() && some(&|l| links[l].works) {
-                // It may be fast, and nothing is to be learned from it.
+                // The flow may be fast, and running it any longer shows nothing.
                 self.simulation.packet_flows_mut().stop(flow.no);
             }
             lost.extend(flow.settled.then_some(flow.no));
@@ -320,7 +321,7 @@ impl PacketFlowSoak<'_> {
         }
     }
 
-    /// When nobody wants anything, nothing happens any more.
+    /// Checks that nothing happens any more when all flows have ended.
     fn check_quiescence(&mut self) {
         for _ in 0..30 {
             self.step(STEP_MAX);

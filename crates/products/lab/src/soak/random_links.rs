@@ -1,4 +1,4 @@
-//! Links at random, what happens to them, and how much they can have carried.
+//! Draws random links and their faults, and computes bounds on the traffic that they can have carried.
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_sim::config::VictimPolicy;
@@ -10,18 +10,18 @@ use crate::Fault;
 use crate::packet_flows::ACK_BYTES;
 
 pub(super) const PACKET_MAX: u64 = 9_000;
-/// The most paths of a flow.
+/// Most paths of a flow.
 pub(super) const PATHS_MAX: u64 = 8;
-/// A queue is this long at most, if that is room for two of the largest packets: a path's round trips must
-/// stay well below twice the longest timeout, after which an answer is no longer known.
+/// Longest queue, if it has room for two of the largest packets: a path's round trips must stay well below
+/// twice the longest timeout, after which the sender no longer recognises an answer.
 const QUEUE_MAX: Span = Span::from_millis(1_500);
-/// The largest jitter, and how long a packet may be held back.
+/// Largest jitter, and longest time that a packet is held back.
 const JITTER_MAX: Span = Span::from_millis(5);
 const HELD_MAX: Span = Span::from_millis(20);
-/// A rate may be so much larger than it was, percent.
+/// Most that a rate may rise to, percent of its first value.
 const FASTER_MAX: u64 = 200;
 
-/// Links that packets take in any order.
+/// The links of a world; packets may cross them in any order.
 pub(super) struct RandomLinks {
     pub(super) links: Vec<RandomLink>,
 }
@@ -29,16 +29,16 @@ pub(super) struct RandomLinks {
 pub(super) struct RandomLink {
     pub(super) id: LinkId,
     pub(super) rate: Rate,
-    /// The shortest delay it ever has, and the longest.
+    /// Shortest and longest delay at any time.
     pub(super) delay_min: Span,
     delay_max: Span,
     queue_packets: u32,
-    /// Whether it works in the recovery phase.
+    /// Whether the link works in the recovery phase.
     pub(super) works: bool,
     queue_bytes: u64,
-    /// Whether it shares the medium.
+    /// Whether the link uses the shared medium.
     shares: bool,
-    /// The rate from each time on.
+    /// Rate from each time on.
     rates: Vec<(Time, Rate)>,
 }
 
@@ -88,7 +88,7 @@ impl RandomLinks {
         self.links.iter().map(|link| link.id).collect()
     }
 
-    /// Up to `most` different ones.
+    /// Returns the indices of up to `most` different links.
     pub(super) fn route(&self, rng: &mut Rng, most: u64) -> Vec<usize> {
         let mut route: Vec<usize> = Vec::new();
         for _ in 0..few(rng, most) {
@@ -100,7 +100,8 @@ impl RandomLinks {
         route
     }
 
-    /// What happens until `end`, and what works from then on; how many faults there are.
+    /// Schedules the faults until `end`, decides which links work from then on, and returns the number of
+    /// faults.
     pub(super) fn inject_faults(
         &mut self,
         rng: &mut Rng,
@@ -159,13 +160,14 @@ impl RandomLinks {
                     1 => told(end, LinkChange::Loss(0.5 + 0.5 * rng.unit())),
                     _ => {
                         rates.push((end, Rate::from_bytes(0)));
-                        // It may be its turn for ever.
+                        // On a medium, its turn to send may last for ever.
                         blocked |= link.shares;
                         told(end, LinkChange::Rate(Some(Rate::from_bytes(0))));
                     }
                 }
             }
-            // What is told at one time happens in the order in which it was told, and so do these.
+            // The simulation applies changes of equal times in the order in which they were scheduled; this
+            // stable sort keeps it.
             rates.sort_by_key(|(at, _)| *at);
             link.rates.extend(rates);
         }
@@ -175,15 +177,15 @@ impl RandomLinks {
 }
 
 impl RandomLink {
-    /// Whether a flow with packets of this size can count on it in the recovery phase: it works, and has room
-    /// for a packet and an acknowledgement of each path. With less room, paths that are broken elsewhere and
-    /// whose timers are in step can fill it for ever just before the one that is not.
+    /// Whether a flow with packets of this size can rely on the link in the recovery phase: the link works,
+    /// and has room for a packet and an acknowledgement of each path. With less room, paths that are broken
+    /// elsewhere and whose timers are in step can fill the queue for ever just before a working path.
     pub(super) fn serves(&self, packet_bytes: u64) -> bool {
         let row = 2 * PATHS_MAX;
         self.works && u64::from(self.queue_packets) >= row && self.queue_bytes >= row * packet_bytes
     }
 
-    /// The most packets that it may hold: a queue, and what fits on the wire if all are as small as can be,
+    /// Returns the most packets that the link may hold: a full queue, and the smallest packets on the wire,
     /// some of them twice.
     pub(super) fn room(&self) -> usize {
         let rate = Rate::from_bytes(self.rate.as_bytes() * FASTER_MAX / 100);
@@ -191,7 +193,7 @@ impl RandomLink {
         (u64::from(self.queue_packets) + 2 * flying + 16) as usize
     }
 
-    /// What it can have sent until `now`, bytes.
+    /// Returns the most bytes that the link can have sent until `now`.
     pub(super) fn capacity_bytes(&self, now: Time) -> u64 {
         let ends = self.rates.iter().skip(1).map(|(at, _)| (*at).min(now)).chain([now]);
         let carried = |((at, rate), end): (&(Time, Rate), Time)| rate.bytes_in(end.since((*at).min(now))) + 1;

@@ -1,5 +1,5 @@
-//! Transfers: as long as one honest source can be reached in the end, the content arrives intact, every
-//! window is kept, nothing is reported twice, and no honest source is banned.
+//! Checks transfers: if an honest source can be reached in the end, the content arrives intact. Every window
+//! is kept, nothing is reported twice, and no honest source is banned.
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_mmtp::subscriber::{Event, Grouping};
@@ -10,14 +10,14 @@ use super::{RunLog, SoakTotals, check_conservation};
 use crate::packet_flows::FlowConfig;
 use crate::{Content, Fault, Misbehaviour, PathSpec, Simulation};
 
-/// Whatever happens has happened by then.
+/// Length of the fault phase: all faults happen in it.
 const FAULT_PHASE: Span = Span::from_secs(20);
-/// From then on what works is left alone.
+/// Time from which working parts are left alone.
 const RECOVERY_AT: Time = Time::from_nanos(40_000_000_000);
-/// By then it must be done.
+/// Time by which the transfers must be complete.
 const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
 
-/// The most packets one link may hold, queued and on the wire.
+/// Most packets that one link may hold, queued and on the wire.
 const INSIDE_MAX: usize = 200_000;
 
 const MISBEHAVIOURS: &[Misbehaviour] = &[
@@ -34,12 +34,12 @@ const MISBEHAVIOURS: &[Misbehaviour] = &[
 struct TransferSoak<'a> {
     simulation: Simulation,
     rng: Rng,
-    /// Of each source.
+    /// Misbehaviour of each source.
     misbehaviours: Vec<Misbehaviour>,
     receiver: usize,
     links: Vec<LinkId>,
     rates: Vec<Rate>,
-    /// Of each path: its source, its links.
+    /// Source and links of each path.
     paths: Vec<(usize, Vec<usize>)>,
     /// Whether a flipped bit can make an honest source look like a liar.
     corrupting: bool,
@@ -120,7 +120,7 @@ impl TransferSoak<'_> {
         l
     }
 
-    /// One or two to each source, some over a link that they share; the controllers' names.
+    /// Adds one or two paths to each source, some over a shared link; returns the controllers' names.
     fn paths(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         let shared = self.link(true);
@@ -149,7 +149,8 @@ impl TransferSoak<'_> {
         names
     }
 
-    /// Flows of packets and bursts over the same links, until the end of the fault phase.
+    /// Adds flows of packets and bursts over the links, until the end of the fault phase; returns their
+    /// number.
     fn others(&mut self, seed: u64) -> usize {
         let count = if self.rng.chance(0.15) { few(&mut self.rng, 3) } else { 0 };
         for i in 0..count {
@@ -185,7 +186,7 @@ impl TransferSoak<'_> {
         count as usize
     }
 
-    /// Most of a transfer is in its first seconds.
+    /// Returns a time of the fault phase, often in its first seconds, which contain most of a transfer.
     fn moment(&mut self) -> Time {
         let span = pick(&mut self.rng, &[Span::from_millis(300), Span::from_secs(3), FAULT_PHASE]);
         Time::ZERO + within(&mut self.rng, span)
@@ -244,7 +245,8 @@ impl TransferSoak<'_> {
         count
     }
 
-    /// In the end source 0 lives, and can be reached by a path at least; others may be dead for ever: which.
+    /// Ends the faults: source 0 lives and can be reached by at least one path, others may be dead for ever.
+    /// Returns the dead paths.
     fn recover(&mut self) -> Vec<usize> {
         self.at(RECOVERY_AT, Fault::Restart { source: 0 });
         let ways: Vec<usize> = (0..self.paths.len()).filter(|p| self.paths[*p].0 == 0).collect();
@@ -292,7 +294,7 @@ impl TransferSoak<'_> {
                 _ => None,
             })
             .collect();
-        // A bit that the network flips is not told from one that the source flips.
+        // A bit that the network flips looks like one that the source flips.
         let innocent = |source: &&usize| {
             matches!(
                 misbehaviours[**source],
@@ -304,7 +306,7 @@ impl TransferSoak<'_> {
         {
             run_log.violation(format!("source {source} is banned, and is {:?}", misbehaviours[*source]));
         }
-        // Nor is an answer that a flipped bit makes a refusal.
+        // An answer that a flipped bit turns into a refusal is no violation either.
         let refuses = |event: &Event| match event {
             Event::Refused { source, .. } => simulation.source_of(*receiver, *source) == Some(0),
             _ => false,
@@ -325,7 +327,8 @@ fn config(rng: &mut Rng, slow: bool) -> LinkConfig {
     LinkConfig {
         jitter: Span::from_micros(rng.below(2_000)),
         loss: often(rng, 0.4, 0.08),
-        // Towards the receiver only: a request whose broken name slips past the checksum is rightly refused.
+        // Corrupt only packets to the receiver: a source rightly refuses a request whose broken name slips
+        // past the checksum.
         corrupt: if slow { often(rng, 0.2, 0.01) } else { 0.0 },
         duplicate: often(rng, 0.2, 0.05),
         reorder: often(rng, 0.2, 0.1),

@@ -1,5 +1,5 @@
-//! Tasks on all cores: threads that take the next number until there is none. They share that number and
-//! the list of tasks, and nothing else.
+//! Runs tasks on all cores: each thread takes the next number until there is none. The threads share only
+//! that number and the list of tasks.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,31 +8,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How often [`Event::Tick`] comes at least.
+/// Longest time without an event, after which [`Event::Tick`] comes.
 const TICK: Duration = Duration::from_millis(100);
-/// The most threads.
+/// Most threads.
 pub const THREADS_MAX: usize = 4_096;
 
-/// What happens while tasks run.
+/// An event while tasks run.
 #[derive(Debug)]
 pub enum Event<R> {
-    /// This task has ended, with this result.
+    /// The task with this number has ended, with this result.
     Done(usize, R),
     /// Some time has passed.
     Tick,
 }
 
-/// How many threads to use if nobody says: one a core that this process may use.
+/// Returns the default number of threads: one for each core that this process may use.
 #[must_use]
 pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Does `work` for each of `tasks` on so many threads and reports to `event`, in the order in which they end.
-/// If `event` breaks off, no task is begun any more and this returns at once, without those that are running.
+/// Runs `work` for each of `tasks` on `threads` threads, and calls `event` with each result in the order in
+/// which the tasks end. If `event` breaks off, no further task begins and this function returns at once,
+/// without waiting for running tasks.
 ///
 /// # Panics
-/// If the system gives no thread at all, or `work` panics and `event` is still waiting for it.
+/// If the system starts no thread at all, or if `work` panics before `event` has all results.
 pub fn run<J, R>(
     tasks: Vec<J>,
     threads: usize,
@@ -61,7 +62,7 @@ pub fn run<J, R>(
             }
             drop(guard);
         };
-        // Fewer threads than asked for are no reason to give up.
+        // Fewer threads than requested are enough.
         started += usize::from(thread::Builder::new().name("run".into()).spawn(worker).is_ok());
     }
     assert!(started > 0 || count == 0, "the system gives no thread");
@@ -85,7 +86,7 @@ pub fn run<J, R>(
     assert!(!panicked && left == 0, "a worker panicked");
 }
 
-/// Notes that its thread panicked.
+/// Records that its thread panicked.
 struct Guard(Arc<Mutex<bool>>);
 
 impl Drop for Guard {
@@ -127,7 +128,7 @@ mod tests {
         let (count, mut done) = (Arc::clone(&begun), 0);
         let work = move |n: &u64| {
             count.fetch_add(1, Ordering::Relaxed);
-            // The second would take for ever.
+            // The second task would take an hour.
             thread::sleep(Duration::from_millis(if *n == 0 { 0 } else { 3_600_000 }));
         };
         run((0..100).collect(), 2, work, |event| {

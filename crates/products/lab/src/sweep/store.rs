@@ -1,7 +1,7 @@
-//! Results in a file: one JSON object a line, appended whole as soon as a run ends, and read again by the
-//! next start, which skips what is there. A line that was torn (the process was killed, the disk full) is cut
-//! off. Several processes may append to one file: whoever reads, cuts or appends locks it (flock(2)), so that
-//! a line that is being written is not taken for a torn one.
+//! Keeps results in a file: one JSON object a line, appended whole as soon as a run ends. The next start
+//! reads the file and skips the runs that it holds. An incomplete last line (the process was killed, the
+//! disk full) is cut off. Several processes may append to one file: each locks it (flock(2)) to read, cut or
+//! append, so that no process takes a line that is being written for an incomplete one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -16,45 +16,45 @@ use crate::World;
 use crate::digest::Digest;
 use crate::outcome::{Outcome, Series};
 
-/// The longest line that is read as a result.
+/// Longest line that is read as a result, bytes.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// How every line begins.
+/// The bytes with which every line begins.
 const BEGIN: &[u8] = b"{\"scenario\":";
 
-/// What a result belongs to: the same key, the same result.
+/// The identity of a result: equal keys have equal results.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     /// The scenario's name.
     pub scenario: String,
-    /// The [`fingerprint`] of what was run.
+    /// [`fingerprint`] of the scenario that was run.
     pub text: String,
     /// The controller under comparison.
     pub controller: String,
     /// The seed.
     pub seed: u64,
-    /// Where it ran.
+    /// World in which it ran.
     pub world: World,
-    /// The [`VERSION`] of the code.
+    /// [`VERSION`] of the code.
     pub code: String,
 }
 
 /// A line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What the result belongs to.
+    /// Identity of the result.
     #[serde(flatten)]
     pub key: Key,
-    /// The case, for the reader.
+    /// Name of the case, for the reader.
     pub case: Option<String>,
-    /// What was set, for the reader.
+    /// Values that were set, for the reader.
     pub set: BTreeMap<String, String>,
-    /// The names of the values, in their order.
+    /// Names of the values in `outcome`, in their order.
     pub metrics: Vec<String>,
-    /// What came out.
+    /// Results of the run.
     pub outcome: Outcome,
 }
 
-/// The keys of a plan's tasks, in their order.
+/// Returns the keys of a plan's tasks, in the order of `tasks`.
 #[must_use]
 pub fn keys(plan: &Plan, tasks: &[Task]) -> Vec<Key> {
     let code = code(plan.scenario.controllers.known.has_own());
@@ -70,8 +70,8 @@ pub fn keys(plan: &Plan, tasks: &[Task]) -> Vec<Key> {
     tasks.iter().map(key).collect()
 }
 
-/// The code that makes the results: with controllers of the program also a hash of the program itself, whose
-/// sources are not known here.
+/// Returns the version of the code that makes the results. With controllers of the program, it includes a
+/// hash of the program's file, because their sources are not known here.
 fn code(has_own: bool) -> String {
     if !has_own {
         return VERSION.into();
@@ -79,13 +79,13 @@ fn code(has_own: bool) -> String {
     let program = std::env::current_exe().and_then(std::fs::read);
     match program {
         Ok(bytes) => format!("{VERSION}-{:016x}", Digest::of(&bytes).0),
-        // A program that cannot be read may be any: its results belong to this process alone.
+        // Without the file's hash any program may have made the results: they belong to this process alone.
         Err(_) => format!("{VERSION}-of-process-{}", std::process::id()),
     }
 }
 
 impl Record {
-    /// The line of a run that has ended.
+    /// Creates the line of a run that has ended.
     #[must_use]
     pub fn new(plan: &Plan, task: &Task, key: &Key, outcome: Outcome) -> Self {
         let variant = &plan.variants[task.variant];
@@ -99,26 +99,26 @@ impl Record {
     }
 }
 
-/// A file of results, open for more.
+/// A file of results, open for appending.
 #[derive(Debug)]
 pub struct Store {
     file: File,
 }
 
-/// What a file already held.
+/// The results that a file already held.
 #[derive(Debug, Default)]
 pub struct LoadedResults {
-    /// Results that were asked for.
+    /// Results whose keys were requested.
     pub results: BTreeMap<Key, Outcome>,
-    /// Lines that are no results: somebody else's, or torn.
+    /// Number of lines that are not results: written by another program, or incomplete.
     pub strange: usize,
 }
 
 impl Store {
-    /// Opens or makes a file, and reads those results that are `wanted`.
+    /// Opens or creates a file, and reads the results whose keys are in `wanted`.
     ///
     /// # Errors
-    /// If it cannot be read or written, or holds something other than results.
+    /// If the file cannot be read or written, or holds something other than results.
     pub fn open(path: &Path, wanted: &BTreeSet<Key>) -> io::Result<(Self, LoadedResults)> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let lock = Locked::new(file.try_clone()?)?;
@@ -129,7 +129,7 @@ impl Store {
             line.clear();
             let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? as u64;
             let head = &line[..line.len().min(BEGIN.len())];
-            // A mistaken name must not cost somebody a file.
+            // A wrong file name must not destroy a user's file.
             if at == 0 && !BEGIN.starts_with(head) {
                 let what = "it exists and holds no results of this command: name another file";
                 return Err(io::Error::new(ErrorKind::InvalidData, what));
@@ -144,7 +144,7 @@ impl Store {
             }
             end = at;
             match serde_json::from_slice::<Record>(&line) {
-                // What was too late is run again.
+                // Runs that were late are run again.
                 Ok(Record { key, outcome, .. }) if wanted.contains(&key) && !outcome.is_late() => {
                     found.results.insert(key, outcome);
                 }
@@ -159,21 +159,21 @@ impl Store {
         Ok((Self { file }, found))
     }
 
-    /// Appends a line, whole, while nobody else does.
+    /// Appends one whole line while the file is locked against other processes.
     ///
     /// # Errors
-    /// If the file takes no more.
+    /// If the file cannot be written.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         if line.len() as u64 >= LINE_BYTES_MAX && !record.outcome.series.is_empty() {
-            // What can only be drawn gives way to what can be read again.
+            // Drop the lines over time, which only serve drawing, so that the result stays readable.
             let outcome = Outcome { series: Series::default(), ..record.outcome.clone() };
             line = serde_json::to_vec(&Record { outcome, ..record.clone() })?;
         }
         line.push(b'\n');
         let _lock = Locked::new(self.file.try_clone()?)?;
         if !self.ends_with_a_line()? {
-            // Another process was killed in the middle of its own.
+            // Another process was killed while it wrote a line: end that line.
             self.file.write_all(b"\n")?;
         }
         self.file.write_all(&line)
@@ -189,11 +189,11 @@ impl Store {
     }
 }
 
-/// A file that no other process that locks it reads or writes meanwhile.
+/// A file that is locked against other processes that lock it.
 struct Locked(File);
 
 impl Locked {
-    /// Waits for it. File systems without locks are used without.
+    /// Waits for the lock. On file systems without locks the file is used unlocked.
     fn new(file: File) -> io::Result<Self> {
         match file.lock() {
             Err(e)
@@ -208,7 +208,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Copies of the descriptor keep the file open, and so the lock.
+        // Unlock explicitly: copies of the descriptor would keep the file open, and so the lock.
         let _ = self.0.unlock();
     }
 }
@@ -260,14 +260,15 @@ mod tests {
         store.append(&Record::new(&plan, &tasks[2], &keys[2], outcome(2.0))).expect("written");
         let (_, found) = Store::open(&path, &wanted).expect("a file");
         assert_eq!(found.results.len(), 3);
-        // Of another code, or of no interest: not read.
+        // Results of another version, which were not requested, are not read.
         let other = Key { code: "0".into(), ..keys[0].clone() };
         let (_, found) = Store::open(&path, &BTreeSet::from([other])).expect("a file");
         assert_eq!((found.results.len(), found.strange), (0, 0));
         fs::remove_file(&path).expect("removed");
     }
 
-    /// Whoever opens the file waits while somebody writes, and so never cuts off what is half written.
+    /// A process that opens the file waits while another one writes, and so never cuts off an incomplete
+    /// line.
     #[test]
     fn a_line_that_is_being_written_is_not_taken_for_a_torn_one() {
         let (plan, path) = (plan(), file("two"));
@@ -289,7 +290,7 @@ mod tests {
             opening.join().expect("opened")
         });
         assert_eq!((opened.1.results.len(), opened.1.strange), (1, 0));
-        // Nor does a line go to pieces on what a process that was killed has left of its own.
+        // A line that another, killed process left incomplete does not spoil the next line.
         let mut store = opened.0;
         writer.write_all(&first[..20]).expect("written");
         store.append(&record(1)).expect("written");

@@ -1,5 +1,5 @@
-//! The table as people read it: what lies beside a scenario as `NAME.table`. It holds no date, no host and
-//! no times, so that a difference in it is a difference in behaviour.
+//! Formats the table for people, as in the file `NAME.table` beside a scenario. The table contains no dates,
+//! hosts or times, so that a difference in it is a difference in behaviour.
 
 use std::fmt::Write as _;
 
@@ -10,14 +10,14 @@ use crate::scenario::MeasureKind;
 use crate::scenario::notes::{Verdict, lookup_in};
 use crate::sweep::{Plan, seeds_text};
 
-/// No line is wider.
+/// Greatest width of a line, characters.
 pub const WIDTH_MAX: usize = 110;
-/// At most so many unmet conditions are listed; the rest is counted.
+/// Most unmet conditions that are listed; the others are only counted.
 const VIOLATIONS_SHOWN_MAX: usize = 30;
-/// Between columns.
+/// Blanks between columns.
 const GAP: usize = 2;
 
-/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst path of the worst run.
+/// Describes how late packets were; `p99_us` is the 99th percentile of the worst path of the worst run.
 #[must_use]
 pub fn lateness(p99_us: f64) -> String {
     format!(
@@ -26,7 +26,7 @@ pub fn lateness(p99_us: f64) -> String {
     )
 }
 
-/// The whole table of a plan: head, rows, what was not met or not expected, and why.
+/// Formats the whole table of a plan: header, rows, unmet conditions, unexpected values, and reasons.
 #[must_use]
 pub fn text(plan: &Plan, rows: &[Row]) -> String {
     let mut out = String::new();
@@ -63,7 +63,7 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
     out
 }
 
-/// That nothing is measured, and what could be.
+/// Writes that the scenario measures nothing, and lists the kinds of measures.
 fn no_measures(out: &mut String) {
     wrap(
         out,
@@ -80,7 +80,7 @@ fn no_measures(out: &mut String) {
     }
 }
 
-/// That runs are the same whatever the seed, where they are.
+/// Writes that runs of all seeds are identical, if some are.
 fn same_runs(out: &mut String, rows: &[Row]) {
     let text = match rows.iter().filter(|row| row.spread.alike).count() {
         0 => return,
@@ -91,7 +91,8 @@ fn same_runs(out: &mut String, rows: &[Row]) {
     wrap(out, "", &format!("{text}: nothing is left to chance (start_within, jitter or loss would do so)."));
 }
 
-/// Head and rows: a line for each case, measure and controller, with a value for each world.
+/// Writes the header and the rows: a line for each case, measure and controller, with a value for each
+/// world.
 fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
     let mut lines: Vec<Vec<String>> = Vec::new();
     let values: Vec<&str> = match plan.worlds.len() {
@@ -119,17 +120,17 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
         lines.push(line);
     }
     let count = head.len();
-    // Numbers stand to the right: values, paper, model.
+    // Numbers (values, paper, model) are aligned right.
     let is_number = |i: usize| (3..3 + values.len()).contains(&i) || i == count - 3 || i == count - 2;
     let mut widths: Vec<usize> =
         (0..head.len()).map(|i| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0)).collect();
-    // A column without contents is left out: cases, units, papers, verdicts.
+    // Columns without contents are left out.
     for (i, width) in widths.iter_mut().enumerate() {
         if lines[1..].iter().all(|line| line[i].is_empty()) {
             *width = 0;
         }
     }
-    // Names give way to numbers.
+    // Shorten names before numbers.
     for column in [0, 1, 2, count - 1] {
         let total: usize = widths.iter().filter(|w| **w > 0).map(|w| w + GAP).sum::<usize>() - GAP.min(1);
         let over = total.saturating_sub(WIDTH_MAX + 1);
@@ -152,7 +153,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
     }
 }
 
-/// What is said of a row; with its world if there are several.
+/// Returns the remarks on a row, with its world if there are several.
 fn verdict(plan: &Plan, row: &Row) -> Vec<String> {
     let all = (plan.seeds.end() + 1 - plan.seeds.start()) as usize;
     let world = if plan.worlds.len() > 1 { format!("{} ", row.world) } else { String::new() };
@@ -172,7 +173,7 @@ fn verdict(plan: &Plan, row: &Row) -> Vec<String> {
     said
 }
 
-/// What was not met, what was not expected, and why what differs does.
+/// Writes the unmet conditions, the unexpected values, and the reasons for differences.
 fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
     if let Some(late) = rows.iter().filter_map(|row| row.late_p99_us).reduce(f64::max) {
         out.push('\n');
@@ -232,7 +233,7 @@ fn list(out: &mut String, title: &str, items: &[String]) {
     }
 }
 
-/// Without repetitions; the first stays.
+/// Removes repetitions; the first of equal items stays.
 fn dedup(items: &mut Vec<String>) {
     let mut seen = std::collections::BTreeSet::new();
     items.retain(|item| seen.insert(item.clone()));
@@ -245,7 +246,7 @@ fn whose(row: &Row) -> String {
     }
 }
 
-/// The range in which the row is expected.
+/// Returns the range in which the scenario expects the row's value.
 fn expected<'a>(plan: &'a Plan, row: &Row) -> &'a str {
     let variant = plan.variants.iter().find(|variant| variant.label() == row.case);
     let find = |variant: &'a crate::sweep::Variant| {
@@ -255,18 +256,18 @@ fn expected<'a>(plan: &'a Plan, row: &Row) -> &'a str {
     variant.and_then(find).map_or("", String::as_str)
 }
 
-/// A value that is doubtful is marked.
+/// Marks the text of a doubtful value with `~`.
 fn marked(row: Option<&Row>, text: String) -> String {
     if row.is_some_and(|row| row.doubtful) { format!("~{text}") } else { text }
 }
 
-/// A value and, if it has one, half of its interval.
+/// Formats a value and half of its interval, if known.
 fn with_interval(value: f64, ci95: Option<f64>) -> String {
     let half = ci95.map(|ci| format!(" ± {}", number(ci, value)));
     number(value, value) + &half.unwrap_or_default()
 }
 
-/// Three or four digits that matter, for the size of `scale`.
+/// Formats a value with three or four significant digits for numbers of the size of `scale`.
 fn number(value: f64, scale: f64) -> String {
     let digits = match scale.abs() {
         s if s >= 10_000.0 => 0,
@@ -275,20 +276,20 @@ fn number(value: f64, scale: f64) -> String {
         _ => 3,
     };
     let text = format!("{value:.digits$}");
-    // Minus nothing is nothing.
+    // Do not print "-0".
     match text.strip_prefix('-') {
         Some(rest) if !rest.contains(|c: char| c.is_ascii_digit() && c != '0') => rest.into(),
         _ => text,
     }
 }
 
-/// A number as it was given, but for digits beyond the third.
+/// Formats a number with at most three decimal places, without trailing zeros.
 fn plain(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// At most `width` letters.
+/// Cuts a text to at most `width` characters.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -297,7 +298,8 @@ fn cut(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// Writes `text` behind `lead`, in lines of at most [`WIDTH_MAX`]; further lines are indented by as much.
+/// Writes `text` after `lead`, in lines of at most [`WIDTH_MAX`]; later lines are indented by the width of
+/// `lead`.
 fn wrap(out: &mut String, lead: &str, text: &str) {
     let indent = " ".repeat(lead.chars().count());
     let mut line = String::from(lead);

@@ -1,8 +1,9 @@
 //! Finds modules that use each other in a circle, from the `use` lines of every crate's sources, and from
 //! paths that begin with `crate` or `super`.
 //!
-//! A module is a file. It uses another if it names an item that the other defines; an item that a module only
-//! re-exports is followed to where it is defined. `mod child;` alone is no use. Unit tests do not count.
+//! A module is a file. It uses another module if it names an item that the other one defines. An item that a
+//! module only re-exports counts for the module that defines it. `mod child;` alone is no use. Unit tests do
+//! not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +13,10 @@ use syn::{Item, UseTree};
 /// The path of a module from its crate's root: empty for the root itself.
 type Module = Vec<String>;
 
-/// What one file names, as written.
+/// The names in one file, as written.
 #[derive(Default)]
 struct Names {
-    /// Every path, with the name it has here if a `use` brings it in.
+    /// Every path, with the local name that a `use` gives to it.
     paths: Vec<(Vec<String>, Option<String>)>,
 }
 
@@ -52,7 +53,7 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
-    /// Who may see an item (`pub(crate)`) is no use of the crate's root.
+    /// Skips the visibility of an item (`pub(crate)`), which is no use of the crate's root.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -64,7 +65,7 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// What each module of one crate names. A file is its path below `src/`, and its text.
+/// Reads the names in each module of one crate. A file is its path below `src/`, and its text.
 fn read(files: &[(&str, &str)]) -> BTreeMap<Module, Names> {
     let mut modules = BTreeMap::new();
     for (path, text) in files {
@@ -78,13 +79,13 @@ fn read(files: &[(&str, &str)]) -> BTreeMap<Module, Names> {
     modules
 }
 
-/// The module of a file, by its path below `src/`.
+/// Returns the module of a file from its path below `src/`.
 fn module_of(path: &str) -> Option<Module> {
     let stem = path.strip_suffix(".rs")?;
     Some(if stem == "lib" { Vec::new() } else { stem.split('/').map(str::to_owned).collect() })
 }
 
-/// The modules of one crate, to find where a type is defined.
+/// The modules of one crate, for finding the module that defines a type.
 pub(crate) struct Modules(BTreeMap<Module, Names>);
 
 impl Modules {
@@ -92,8 +93,8 @@ impl Modules {
         Self(read(files))
     }
 
-    /// The module that defines what the file at `path` calls `name`, `::` between its parts: what a `use`
-    /// brings in, or else the file itself.
+    /// Returns the module that defines `name` (its parts joined by `::`) as seen in the file at `path`: the
+    /// target of a `use`, or else the file itself.
     pub(crate) fn definer_of(&self, path: &str, name: &[String]) -> String {
         let module = module_of(path).unwrap_or_default();
         let local = [module.as_slice(), name].concat();
@@ -102,7 +103,8 @@ impl Modules {
     }
 }
 
-/// The files of one crate: the path below `src/`, and the text. Returns each circle, its modules in order.
+/// Finds circles among the files of one crate (path below `src/`, text). Returns each circle, its modules in
+/// order.
 pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let modules = read(files);
     let uses: BTreeMap<&Module, BTreeSet<Module>> = modules
@@ -116,7 +118,8 @@ pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         })
         .collect();
     let mut found = circles_of(&uses);
-    // A folder and the file of its name are one room. Rooms of one folder use each other in one direction.
+    // A folder and the file with its name form one room. The rooms of one folder use each other in one
+    // direction.
     let folders: BTreeSet<&[String]> =
         modules.keys().flat_map(|module| (0..module.len()).map(|n| &module[..n])).collect();
     for folder in folders {
@@ -139,7 +142,8 @@ pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     found
 }
 
-/// The circles of a graph, the members of each in order. Two that reach each other are in one circle.
+/// Returns the circles of a graph, the members of each in order. Two modules that reach each other are in
+/// one circle.
 fn circles_of(uses: &BTreeMap<&Module, BTreeSet<Module>>) -> Vec<Vec<String>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         uses.keys().map(|module| (*module, reachable(uses, module))).collect();
@@ -171,7 +175,7 @@ fn reachable<'a>(uses: &'a BTreeMap<&Module, BTreeSet<Module>>, from: &Module) -
     reached
 }
 
-/// A path as seen from the crate's root; `None` if it is of another crate, or of nothing that has a file.
+/// Returns a path as seen from the crate's root; `None` if it belongs to another crate, or to no file.
 fn absolute(modules: &BTreeMap<Module, Names>, module: &Module, path: &[String]) -> Option<Vec<String>> {
     let (first, rest) = path.split_first()?;
     match first.as_str() {
@@ -189,7 +193,7 @@ fn absolute(modules: &BTreeMap<Module, Names>, module: &Module, path: &[String])
     }
 }
 
-/// The module that defines what `path` names.
+/// Returns the module that defines the item at `path`.
 fn definer(modules: &BTreeMap<Module, Names>, path: &[String], depth: usize) -> Module {
     let length = (0..=path.len()).rev().find(|n| modules.contains_key(&path[..*n])).unwrap_or(0);
     let (module, rest) = path.split_at(length);

@@ -1,8 +1,8 @@
-//! What documents name in inline code: files, and what a file has. Both must exist.
+//! Checks the inline code of documents: the files that it names, and the items in them, must exist.
 
 const EXTENSIONS: &[&str] = &["json", "md", "py", "rs", "svg", "table", "toml"];
 
-/// The inline code of a document as (line, code, text between it and the code before).
+/// Returns the inline code of a document as (line, code, text between it and the code before).
 fn inline_code(text: &str) -> Vec<(usize, String, String)> {
     let mut fenced = false;
     let outside = |line: &str| {
@@ -33,14 +33,14 @@ fn is_name(code: &str) -> bool {
     !code.is_empty() && code.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+/// Expands `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn alternatives(path: &str) -> Vec<String> {
     let parts = path.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?)));
     let Some((start, (middle, end))) = parts else { return vec![path.to_string()] };
     middle.split(',').map(|one| format!("{start}{one}{end}")).collect()
 }
 
-/// Whether `file` is `path` or below it; a `*` stands for a part of one component.
+/// Whether `file` is `path` or lies below it; a `*` stands for a part of one component.
 fn matches(path: &str, file: &str) -> bool {
     let path = path.trim_end_matches('/');
     let Some((start, end)) = path.split_once('*') else {
@@ -50,7 +50,7 @@ fn matches(path: &str, file: &str) -> bool {
     middle.is_some_and(|middle| !middle.contains('/'))
 }
 
-/// Whether a source has a function, constant or type of this name.
+/// Whether a source defines a function, constant or type with this name.
 fn defines(source: &str, name: &str) -> bool {
     ["fn", "const", "enum", "struct", "trait", "type"].iter().any(|kind| {
         let item = format!("{kind} {name}");
@@ -59,9 +59,9 @@ fn defines(source: &str, name: &str) -> bool {
     })
 }
 
-/// Paths that are not there, relative to the root, to a folder of `crates/`, to the document or to the
-/// sources beside it (a bare file name: anywhere); and names, listed with commas after a path, that the file
-/// does not define.
+/// Returns the dead references of documents. A path must exist relative to the root, to a folder of
+/// `crates/`, to the document or to the sources beside it (a bare file name: anywhere). Names listed with
+/// commas after a path must be defined in that file.
 pub(super) fn dead_references(files: &[(String, String)]) -> Vec<String> {
     let mut dead = Vec::new();
     for (document, text) in files {

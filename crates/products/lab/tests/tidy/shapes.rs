@@ -1,7 +1,8 @@
-//! The shape of the code without its tests: the files in which a type's `impl` lives, the named fields of a
+//! Measures the shape of the code without its tests: the files with `impl`s of a type, the named fields of a
 //! struct, the lines of a function.
 //!
-//! What is larger than a limit lacks a concept. `repr(C)` structs are exempt: they copy those of the kernel.
+//! A shape that exceeds a limit lacks a concept. `repr(C)` structs are exempt: they copy those of the
+//! kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +10,17 @@ use syn::visit::Visit;
 
 use super::circles::{Modules, is_test};
 
-/// Files with an inherent `impl` of one type at most.
+/// Most files with an inherent `impl` of one type.
 pub(super) const IMPL_FILES_MAX: usize = 3;
-/// Named fields of a struct at most.
+/// Most named fields of a struct.
 pub(super) const FIELDS_MAX: usize = 15;
-/// Lines of a function at most, with its signature and its last brace.
+/// Most lines of a function, with its signature and its last brace.
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
 
-/// What one file holds.
+/// The shapes in one file.
 #[derive(Default)]
 struct Shapes {
-    /// The types with an inherent `impl` here, as written.
+    /// Types with an inherent `impl` in the file, as written.
     impls: BTreeSet<Vec<String>>,
     /// Structs and their numbers of named fields.
     structs: Vec<(String, usize)>,
@@ -60,7 +61,8 @@ impl<'ast> Visit<'ast> for Shapes {
     }
 }
 
-/// The functions of a formatted source and their lines: the brace that ends one stands under its beginning.
+/// Returns the functions of a formatted source and their lines: the closing brace has the indentation of the
+/// first line.
 fn functions(text: &str, lines_without_tests: usize) -> Vec<(String, usize)> {
     let lines: Vec<&str> = text.lines().take(lines_without_tests).collect();
     let mut found = Vec::new();
@@ -93,7 +95,7 @@ fn functions(text: &str, lines_without_tests: usize) -> Vec<(String, usize)> {
     found
 }
 
-/// Everything that is larger than its limit: (what, how large), in order. A type is `crate: module::Type`.
+/// Returns every shape that exceeds its limit: (name, size), in order. A type is `crate: module::Type`.
 pub(super) fn large(crates: &BTreeMap<&str, Vec<(&str, &str)>>) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for (name, files) in crates {
@@ -136,7 +138,7 @@ pub(super) fn large(crates: &BTreeMap<&str, Vec<(&str, &str)>>) -> BTreeMap<Stri
     found
 }
 
-/// The files, without `.rs`, of the modules that a file declares for tests alone.
+/// Returns the files, without `.rs`, of the modules that a file declares for tests alone.
 fn tests_below(path: &str, file: &Shapes) -> Vec<String> {
     let stem = path.trim_end_matches(".rs");
     let below = if ["lib", "main"].contains(&stem) { String::new() } else { format!("{stem}/") };

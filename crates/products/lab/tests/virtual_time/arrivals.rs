@@ -1,10 +1,10 @@
-//! Flows that arrive one after the other, and delayed acknowledgements, against formulas.
+//! Compares flows that arrive one after the other, and delayed acknowledgements, with formulas.
 
 use anabranch_lab::outcome::Outcome;
 use anabranch_lab::run::run;
 use anabranch_lab::scenario::Scenario;
 
-/// One link of 10 Mbit/s, on which a packet takes 1.2 ms, and transfers over it that take 20 ms beside.
+/// Runs transfers over a link of 10 Mbit/s, on which a packet takes 1.2 ms, with 20 ms of other delay.
 fn outcome(flow: &str, measures: &[&str], seed: u64) -> Outcome {
     let measures: String = measures
         .iter()
@@ -26,8 +26,8 @@ fn value(outcome: &Outcome, place: usize) -> f64 {
     outcome.values[place].unwrap_or_else(|| panic!("{:?}", outcome.no_value))
 }
 
-/// Transfers of one packet are an M/D/1 queue: with a load of ρ and a service time of S a packet waits for
-/// ρ S / (2 (1 - ρ)) in the mean (Pollaczek and Khinchine).
+/// Transfers of one packet form an M/D/1 queue: with a load of ρ and a service time of S, a packet waits on
+/// average for ρ S / (2 (1 - ρ)) (Pollaczek and Khinchine).
 #[test]
 fn single_packets_wait_as_in_an_m_d_1_queue() {
     let flow = "size = \"1 pkt\"\narrivals = { every = \"2 ms\" }\nstop = \"199 s\"";
@@ -36,12 +36,12 @@ fn single_packets_wait_as_in_an_m_d_1_queue() {
     let wait_ms = mean_ms - 20.0 - 1.2;
     assert!((wait_ms / (0.6 * 1.2 / (2.0 * 0.4)) - 1.0).abs() < 0.05, "{wait_ms}");
     assert!((load / (60.0 * 199.0 / 200.0) - 1.0).abs() < 0.02, "{load}");
-    // A queue without anybody is more likely than not to be found short: the median is below the mean.
+    // Most arrivals find a short or empty queue, so the median is below the mean.
     assert!(value(&outcome, 2) * 1e3 < mean_ms && value(&outcome, 2) * 1e3 >= 21.2);
 }
 
-/// What fits the initial window comes at once: an M/G/1 queue, in which a transfer waits for
-/// λ E[S²] / (2 (1 - ρ)), and its last packet for all of its own.
+/// Transfers that fit the initial window arrive at once and form an M/G/1 queue: a transfer waits for λ
+/// E[S²] / (2 (1 - ρ)), and its last packet for the whole transfer.
 #[test]
 fn transfers_of_several_packets_wait_as_in_an_m_g_1_queue() {
     let sizes = "arrivals = { every = \"12 ms\", sizes = \"list\", list = [\"1 pkt\", \"9 pkt\"] }";
@@ -52,8 +52,8 @@ fn transfers_of_several_packets_wait_as_in_an_m_g_1_queue() {
     assert!((wait_ms / (square / 12.0 / (2.0 * 0.5)) - 1.0).abs() < 0.06, "{wait_ms} {means:?}");
 }
 
-/// Where nothing queues, a transfer of n packets of the initial window takes the round trip and n service
-/// times, so the percentiles are those of the sizes.
+/// Without queues, a transfer of n packets of the initial window takes the round trip and n service times,
+/// so the percentiles are those of the sizes.
 #[test]
 fn percentiles_are_those_of_the_transfers() {
     let list = "[\"1 pkt\", \"1 pkt\", \"1 pkt\", \"1 pkt\", \"1 pkt\", \"1 pkt\", \"1 pkt\", \"1 pkt\", \
@@ -70,14 +70,14 @@ fn percentiles_are_those_of_the_transfers() {
 fn transfers_that_are_not_complete_are_told() {
     let flow = "size = \"1 MB\"\narrivals = { every = \"200 ms\" }";
     let outcome = outcome(flow, &["completion", "completion_p50", "completion_p99"], 1);
-    // A load of 4: what waits grows to the end.
+    // A load of 4: the queue grows until the end.
     assert!(outcome.values.iter().all(Option::is_none), "{:?}", outcome.values);
     let (_, why) = &outcome.no_value[0];
     assert!(why.contains(" transfers, as of flow f, were not complete at the end"), "{why}");
 }
 
-/// RFC 9293, section 3.8.6.3: an acknowledgement for every second packet, and none waits longer than the
-/// time given.
+/// Every second packet gets an acknowledgement, and no acknowledgement waits longer than the given time (RFC
+/// 9293, section 3.8.6.3).
 #[test]
 fn an_odd_packet_waits_for_the_delay() {
     let time_ms = |size: u32, delayed: &str| {
@@ -91,8 +91,9 @@ fn an_odd_packet_waits_for_the_delay() {
     }
 }
 
-/// Half as many acknowledgements cross the way back, which is what delaying them is for (RFC 5681, section
-/// 4.2), and a loss is found as soon as without: packets out of order are acknowledged at once.
+/// Half as many acknowledgements cross the way back, which is the purpose of delaying them (RFC 5681,
+/// section 4.2). A loss is found as early as without delay, because packets out of order are acknowledged at
+/// once.
 #[test]
 fn half_as_many_acknowledgements_and_losses_found_as_soon() {
     let acks = |delayed: &str, drop: &str| {
@@ -115,7 +116,7 @@ fn half_as_many_acknowledgements_and_losses_found_as_soon() {
     assert!((delayed_s - plain_s).abs() < 0.04, "{plain_s} {delayed_s}");
     let (dropped, dropped_s) = acks(delay, "drop = [500]");
     let (_, plain_s) = acks("", "drop = [500]");
-    // At once for a round trip: about a window more than half.
+    // For a round trip, acknowledgements are immediate: about a window more than half.
     assert!(dropped > 1_001.0 && dropped < 1_600.0, "{dropped}");
     assert!((dropped_s - plain_s).abs() < 0.08, "{plain_s} {dropped_s}");
 }

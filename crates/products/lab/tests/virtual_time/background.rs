@@ -1,5 +1,5 @@
-//! What a get in the background leaves to others, in virtual time: `scenarios/background.toml`, one seed of
-//! it.
+//! Tests how much a get in the background leaves to others, in virtual time: `scenarios/background.toml`
+//! with one seed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::path::Path;
 use anabranch_lab::run::run;
 use anabranch_lab::scenario::Scenario;
 
-/// The measures of the scenario, by their places.
+/// Indices of the scenario's measures.
 const DOWNLOAD: usize = 0;
 const GET: usize = 1;
 const QUEUE_P99: usize = 2;
 
-/// What each case measures with this controller, by the case's name.
+/// Returns the values of each case with this controller, by the case's name.
 fn values(controller: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, Vec<f64>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios/background.toml");
     let cases = Scenario::load(&path).and_then(|scenario| scenario.cases()).expect("it is one");
@@ -43,7 +43,7 @@ fn in_the_background_a_get_leaves_nine_tenths_to_a_download() {
 fn in_the_background_a_get_alone_keeps_the_queue_short_and_uses_the_link() {
     let alone = |name: &str| name.ends_with(", call") && !name.contains("default");
     for (name, values) in values("ledbat-pp", alone) {
-        // Half of the queue, and what a target of 60 ms is missed by.
+        // The limit is half of the queue, or the target of 60 ms with its excess.
         let most = if name.starts_with("200 ms") { 75.0 } else { 30.0 };
         assert!(values[QUEUE_P99] <= most && values[GET] >= 7.6, "{name}: {values:?}");
     }

@@ -1,11 +1,12 @@
-//! BBR in the simulator: cases of `scenarios/bbr-idle.toml` and `scenarios/bbr-beside.toml`, by their bounds.
+//! Tests BBR in the simulator: cases of `scenarios/bbr-idle.toml` and `scenarios/bbr-beside.toml`, by their
+//! bounds.
 
 use std::path::Path;
 
 use anabranch_lab::run::run;
 use anabranch_lab::scenario::Scenario;
 
-/// A case of a scenario of the repository.
+/// Returns a case of a scenario of the repository.
 fn case(scenario: &str, name: &str) -> Scenario {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios").join(scenario);
     let cases = Scenario::load(&path).and_then(|scenario| scenario.cases()).expect("it is one");
@@ -13,14 +14,14 @@ fn case(scenario: &str, name: &str) -> Scenario {
     found.unwrap_or_else(|| panic!("{scenario} has no case {name}")).1
 }
 
-/// The first measure of a case, as it was with this seed; its conditions must have been met.
+/// Returns the first measure of a case with this seed; the run must meet its conditions.
 fn value(scenario: &Scenario, controller: &str, seed: u64) -> f64 {
     let outcome = run(scenario, controller, seed);
     assert_eq!(outcome.violations, Vec::<String>::new(), "{controller}");
     outcome.values[0].expect("it was measured")
 }
 
-/// 40 MB over two links of 50 Mbit/s: Linux' BBR takes about 4 s, and losses by chance cost nearly nothing.
+/// 40 MB over two links of 50 Mbit/s take about 4 s with Linux' BBR, and random losses cost nearly nothing.
 #[test]
 fn a_file_over_two_lossy_links_takes_at_most_a_fifth_longer_than_by_linux() {
     for lost in ["0 %", "0.1 %", "0.3 %"] {
@@ -30,7 +31,7 @@ fn a_file_over_two_lossy_links_takes_at_most_a_fifth_longer_than_by_linux() {
     }
 }
 
-/// Taken for paths of one bottleneck, links of their own are as fast.
+/// Separate links are as fast if they are wrongly taken for one bottleneck.
 #[test]
 fn a_wrong_group_costs_nothing() {
     let case = case("bbr-idle.toml", "two links, 0.1 % lost, taken for one");
@@ -38,7 +39,7 @@ fn a_wrong_group_costs_nothing() {
     assert!(coupled <= 1.1 * uncoupled, "{coupled} s, uncoupled {uncoupled} s");
 }
 
-/// What a neighbour keeps beside so many paths.
+/// Returns the share that a neighbour keeps beside `paths`, the mean of two seeds.
 fn kept(other: &str, paths: &str, controller: &str) -> f64 {
     let mut case = case("bbr-beside.toml", &format!("{other}, 20 ms, queue 1, {paths}"));
     case.set("duration", "60 s").expect("it is a time");

@@ -1,4 +1,4 @@
-//! Random worlds, as `anabranch soak` runs them by the hundred thousand; here as many as a test may take.
+//! Runs random worlds: `anabranch soak` runs hundreds of thousands, this test only a few.
 
 use anabranch_net::testing::extent;
 

@@ -1,4 +1,4 @@
-//! The domain-scale study: the fluid model against packets, and what must hold in every draw.
+//! Tests the domain-scale study: the fluid model against packets, and invariants of every draw.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use anabranch_topology::import::{self, Defaults};
 use anabranch_topology::zoo::Builtin;
 
 /// Five small cases in both worlds. The sum of all rates is within 8 %. Single clients differ more: where a
-/// few flows share a drop-tail queue, who loses is a matter of phase (Goodnet, single paths: 48 %), and
+/// few flows share a drop-tail queue, phase decides which one loses (Goodnet, single paths: 48 %), and
 /// windows have not gone through many cycles in 96 s.
 #[test]
 fn the_model_is_near_the_packets() {
@@ -48,7 +48,7 @@ fn studied(name: &str) -> Arc<StudyNetwork> {
     Arc::new(StudyNetwork::from(Builtin::named(name).expect("built in")))
 }
 
-/// A network from a file is studied as one that is built in: the same one gives the same results.
+/// A network from a file gives the results of an equal network that is built in.
 #[test]
 fn a_file_is_studied_as_what_is_built_in() {
     let builtin = Builtin::named("Gridnet").expect("built in").network(&Defaults::default());
@@ -83,7 +83,7 @@ fn a_seed_makes_a_study() {
     let first = results(&options);
     assert_eq!(first, results(&options));
     assert_ne!(first, results(&small(8, 2)));
-    // More draws leave those that there were alone.
+    // More draws leave the earlier draws unchanged.
     let more = results(&small(7, 3));
     for network in 0..3 {
         assert_eq!(first[2 * network..2 * network + 2], more[3 * network..3 * network + 2]);
@@ -109,19 +109,19 @@ fn what_the_figures_show() {
     assert!(mean.disjoint[0] <= mean.disjoint[1] && mean.disjoint[1] <= mean.disjoint[2]);
     for (place, gains) in mean.gains.iter().enumerate() {
         for (policy, gain) in gains.iter().enumerate() {
-            // To know which paths are disjoint does no harm to all together, whatever it does to one.
+            // Knowing which paths are disjoint does not harm all clients together, though it may harm one.
             assert!(gain.added.mean > -1.0, "{place} {:?}: {gain:?}", POLICIES[policy]);
         }
     }
     // A third path, and wider links, bring more (Fig. 4.17).
     assert!(mean.gains[2][1].with.mean > mean.gains[2][0].with.mean);
     assert!(mean.gains[2][0].with.mean > mean.gains[0][0].with.mean);
-    // 112 Mbit/s over two access links are at most 12 % more than the fast one gives alone.
+    // 112 Mbit/s over two access links are at most 12 % more than the fast link alone gives.
     assert!(mean.gains[2].iter().all(|gain| gain.over_fast.1 < 15.0));
 }
 
-/// What bounds the gain of the slowest in Fig. 4.16: uncoupled clients take about as much as they have paths,
-/// LIA and NMCC do not. Nothing but chance makes a mean of gains, where rates are measured for seconds.
+/// The gain of the slowest in Fig. 4.16 is bounded: uncoupled clients take about as much as they have paths,
+/// LIA and NMCC do not. If rates are measured only for seconds, chance alone makes a mean of gains.
 #[test]
 fn where_a_gain_of_the_slowest_comes_from() {
     let options = small(1, 3);
@@ -142,13 +142,13 @@ fn where_a_gain_of_the_slowest_comes_from() {
     assert_eq!(lia.multipath_share[0], uncoupled.multipath_share[0]);
     assert!(lia.ranks.slowest.mean < 5.0 && uncoupled.ranks.slowest.mean > 25.0, "{lia:?} {uncoupled:?}");
     assert!(uncoupled.single_gain > lia.single_gain + 10.0, "{uncoupled:?}");
-    // The same rule on both sides differs by its starts, so it is not the same to a packet.
+    // With one rule on both sides, only the starts differ, so the results differ by some packets.
     let anew = find([Rule::Lia, Rule::Lia], 2, false);
     assert!(anew.pair.is_restarted && anew.ranks.gain[0] != 0.0, "{anew:?}");
     assert!(anew.ranks.aggregate.mean.abs() < 10.0, "{anew:?}");
 }
 
-/// No link carries more than it can, in any case of any network.
+/// No link carries more than its capacity, in any case of any network.
 #[test]
 fn no_link_is_overloaded() {
     for name in ["Bren", "Globalcenter", "Ans"] {

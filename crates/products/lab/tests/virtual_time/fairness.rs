@@ -1,5 +1,5 @@
-//! Many subflows beside one flow: cases of `scenarios/fairness.toml` that expect something, with five seeds.
-//! And how many round trips short objects take.
+//! Tests many subflows beside one flow: cases of `scenarios/fairness.toml` with expected ranges, with five
+//! seeds. Also tests the number of round trips of short objects.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -13,7 +13,7 @@ use anabranch_lab::{small_objects, table};
 
 const SEEDS: u64 = 5;
 
-/// Runs a case with a controller; everything must be as the scenario says.
+/// Runs a case with a controller; all expectations and conditions of the scenario must hold.
 #[track_caller]
 fn holds(case: &str, controller: &str) {
     let (plan, rows) = table_of(case, controller);
@@ -21,8 +21,8 @@ fn holds(case: &str, controller: &str) {
     assert!(table::is_right(&rows), "{}", table::text(&plan, &rows));
 }
 
-/// Runs a case of which the scenario expects nothing; the conditions must be met, and what the competitor
-/// keeps be there, percent.
+/// Runs a case without an expected range. The conditions must be met, and the competitor must keep a share
+/// in `wanted`, percent.
 #[track_caller]
 fn leaves(case: &str, controller: &str, wanted: RangeInclusive<f64>) {
     let (plan, rows) = table_of(case, controller);
@@ -73,8 +73,8 @@ fn coupled_long_round_trips_keep_the_competitor_alive() {
     holds("35 50 80 v 35", "nmcc");
 }
 
-/// Where all round trips are equal, three coupled paths take less than their half: the competitor keeps 56
-/// and 54 % in the table, ± 2.3 and 5.6. Never as little as beside uncoupled ones, 25, nor nearly all.
+/// With equal round trips, three coupled paths take less than half: the competitor keeps 56 and 54 % in the
+/// table, ± 2.3 and 5.6. It never keeps as little as beside uncoupled paths, 25 %, nor nearly all.
 #[test]
 fn coupled_equal_round_trips_leave_half_and_some_more() {
     leaves("35 35 35 v 35", "nmcc", 48.0..=62.0);

@@ -1,5 +1,5 @@
-//! Who shares a bottleneck, by what a receiver sees of its paths: [`Grouping::Auto`] over simulated links.
-//! Tables over more places and seeds are those of `scenarios/groups-*.toml`.
+//! Tests whether a receiver finds out which paths share a bottleneck: [`Grouping::Auto`] over simulated
+//! links. The scenarios `scenarios/groups-*.toml` make tables over more places and seeds.
 
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Rate, Span, Time};
@@ -7,28 +7,28 @@ use anabranch_lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
 use anabranch_mmtp::subscriber::{Event, Grouping};
 use anabranch_sim::{LinkChange, LinkConfig, LinkId, Rng};
 
-/// Of each round trip this much is the bottleneck's own propagation delay.
+/// Part of each round trip that is the bottleneck's own propagation delay.
 const BOTTLENECK_DELAY: Span = Span::from_millis(2);
-/// Extra delay of each packet before the bottleneck, at random, up to this.
+/// Largest random delay of each packet before the bottleneck.
 const JITTER: Span = Span::from_millis(1);
 
-/// What a place is like; its paths and their neighbours see the same.
+/// The properties of a network; the watched paths and their neighbours share them.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     mbit: u64,
     queue_ms: u64,
-    /// Of each of the two paths of the receiver that is watched.
+    /// Round trips of the watched receiver's two paths.
     rtts_ms: [u64; 2],
-    /// Single-path Reno flows beside it, on each bottleneck.
+    /// Number of single-path neighbour flows on each bottleneck.
     bulk: u64,
-    /// How often, on each bottleneck, somebody fetches half a megabyte, ms on average; 0: never.
+    /// Mean time between fetches of half a megabyte by a neighbour, on each bottleneck, ms; 0: no fetches.
     short_every_ms: u64,
     coalesce_us: u64,
-    /// Of the receiver that is watched.
+    /// Controller of the watched receiver.
     control: &'static str,
-    /// Of its neighbours.
+    /// Controller of its neighbours.
     others: &'static str,
-    /// On the way of each packet before the bottleneck, at random.
+    /// Probability of random loss of each packet before the bottleneck.
     loss: f64,
 }
 
@@ -44,38 +44,38 @@ const PLACE: Place = Place {
     loss: 0.0,
 };
 
-/// The default of `get` beside one CUBIC flow; a queue of a bandwidth-delay product.
+/// Returns the default of `get` beside one CUBIC flow, with a queue of a bandwidth-delay product.
 const fn beside_cubic(mbit: u64, rtt_ms: u64) -> Place {
     let (control, others) = ("cubic-coupled", "cubic");
     Place { mbit, queue_ms: rtt_ms, rtts_ms: [rtt_ms; 2], control, others, ..PLACE }
 }
 
-/// Seeds of each place.
+/// Returns the seeds of each place.
 fn seeds() -> std::ops::RangeInclusive<u64> {
     1..=anabranch_net::testing::extent(1, 4)
 }
 
-/// A LAN, a town, a continent and an ocean away.
+/// Places in a LAN, in a town, and beyond a continent and an ocean.
 const PLACES: [Place; 3] = [beside_cubic(20, 5), beside_cubic(10, 20), beside_cubic(10, 200)];
 
-/// What came out.
+/// The results of a run.
 struct Outcome {
-    /// The groups, each half second.
+    /// Groups at the end of each half second.
     seen: Vec<Vec<u32>>,
     digest: u64,
-    /// Payload of the watched receiver's paths.
+    /// Payload of the watched receiver's paths, bytes.
     bytes: u64,
-    /// How often the groups were changed.
+    /// Number of times that the groups changed.
     changes: usize,
 }
 
 impl Outcome {
-    /// Part of the time in which the groups were `wanted`, percent.
+    /// Returns the part of the time in which the groups were `wanted`, percent.
     fn right(&self, wanted: &[u32]) -> usize {
         self.seen.iter().filter(|groups| *groups == wanted).count() * 100 / self.seen.len()
     }
 
-    /// When they first were, s.
+    /// Returns the first time at which the groups were `wanted`, s.
     fn first(&self, wanted: &[u32]) -> Option<f64> {
         Some((self.seen.iter().position(|groups| groups == wanted)? + 1) as f64 / 2.0)
     }
@@ -106,7 +106,7 @@ impl Bench {
         self.path_by(receiver, through, rtt_ms, control, |_| {});
     }
 
-    /// The same with a change to the path before it is made.
+    /// Adds a path, after a change to its specification.
     fn path_by(
         &mut self,
         receiver: usize,
@@ -152,12 +152,12 @@ impl Bench {
     }
 }
 
-/// Two paths of one receiver through one bottleneck, or through one each.
+/// Runs two paths of one receiver through one shared bottleneck, or through one bottleneck each.
 fn run(place: Place, shared: bool, grouping: Grouping, secs: u64, seed: u64) -> Outcome {
     run_with(place, shared, grouping, secs, seed, &[])
 }
 
-/// The same, while path 1 of the watched receiver goes down or up at these seconds.
+/// Runs as `run` does, while path 1 of the watched receiver goes down or up at these seconds.
 fn run_with(
     place: Place,
     shared: bool,
@@ -237,8 +237,8 @@ fn two_bottlenecks_become_two_groups_within_seconds() {
     }
 }
 
-/// A place that nobody has picked: 5 to 50 Mbit/s, 10 to 120 ms, a queue of half a round trip to two, one to
-/// three neighbours with or without short fetches.
+/// Returns a random place: 5 to 50 Mbit/s, 10 to 120 ms, a queue of half a round trip to two, one to three
+/// neighbours with or without short fetches.
 fn any_place(rng: &mut Rng) -> Place {
     let rtts_ms = [10 + rng.below(111), 10 + rng.below(111)];
     let mean_ms = rtts_ms.iter().sum::<u64>() / 2;
@@ -253,8 +253,8 @@ fn any_place(rng: &mut Rng) -> Place {
     }
 }
 
-/// Being apart where it is wrong is unfair, so that may happen in no place; being together where it is wrong
-/// is only slow, and may last longer than this in one place or two.
+/// In no random place may paths be wrongly apart, which is unfair. Paths that are wrongly together are only
+/// slow, and may remain so for longer than this test in one place or two.
 #[test]
 fn in_most_places_that_nobody_picked_it_is_right() {
     let places = anabranch_net::testing::extent(6, 12);
@@ -306,12 +306,12 @@ fn losses_that_no_queue_explains_set_paths_free() {
             slow.push((seed, first, right));
         }
     }
-    // Losses come by chance: of 24 seeds one took 23.5 s, and the others 6.5 to 12.5.
+    // Losses are random: of 24 seeds one took 23.5 s, and the others 6.5 to 12.5.
     assert!(slow.len() <= 1, "{slow:?}");
     assert!(slow.iter().all(|(_, first, _)| first.is_some()), "never set free: {slow:?}");
 }
 
-/// Both paths cross a link of their own and then a common one; which of these are the bottleneck changes.
+/// Both paths cross a link of their own and then a common one; the bottleneck moves between these links.
 #[test]
 fn paths_join_within_seconds_of_their_bottleneck_becoming_one() {
     for (place, most) in PLACES[..2].iter().zip([5.0, 5.0]) {
@@ -319,14 +319,14 @@ fn paths_join_within_seconds_of_their_bottleneck_becoming_one() {
             let (was_apart, joined) = joined_after(*place, 20, 30, seed);
             println!("{place:?}, seed {seed}: apart before: {was_apart}, together after {joined:?} s");
             assert!(joined.is_some_and(|s| s <= most), "{place:?}, seed {seed}: {joined:?}");
-            // In a LAN two bottlenecks before a common link are not always seen within 20 s.
+            // In a LAN, two bottlenecks before a common link are not always found within 20 s.
             assert!(was_apart || place.rtts_ms == [5, 5], "{place:?}, seed {seed}: there is nothing to join");
         }
     }
 }
 
-/// Two bottlenecks until `change`, then one, until `secs`: whether the paths were ever apart before, and
-/// after how long they are together for good, s; `None` if they never are.
+/// Runs two bottlenecks until `change`, then one until `secs`. Returns whether the paths were ever apart
+/// before, and the time after which they are together for good, s; `None` if they never are.
 fn joined_after(place: Place, change: u64, secs: u64, seed: u64) -> (bool, Option<f64>) {
     let bytes = Rate::from_bits(2 * place.mbit * 1_000_000).bytes_in(Span::from_secs(secs + 1));
     let bulk = Content::repeating(1, 256, bytes.div_ceil(anabranch_mmtp::id::BLOCK_BYTES as u64));
@@ -385,7 +385,7 @@ fn a_path_that_comes_back_is_together_with_all_until_more_is_known() {
     assert_eq!([at(19), at(26), at(32), at(48)], [&[0, 1], &[0, 0], &[0, 0], &[0, 1]]);
 }
 
-/// Shares are what it is about: where the paths share nothing, apart is faster.
+/// Groups decide shares: if the paths share nothing, separate groups are faster.
 #[test]
 fn apart_is_faster_where_it_is_right() {
     let place = Place { bulk: 2, rtts_ms: [20, 20], ..PLACE };
@@ -395,13 +395,13 @@ fn apart_is_faster_where_it_is_right() {
     assert!(auto * 100 > given * 110, "auto {auto}, all {given} bytes");
 }
 
-/// Two paths of one receiver over an uplink each: `bottlenecks` are their links, which may be one.
+/// Adds a receiver with two paths over one uplink each: `bottlenecks` are their links, which may be equal.
 fn over_uplinks(bench: &mut Bench, bottlenecks: [LinkId; 2], grouping: Grouping, at: Time) -> usize {
     let watched = bench.simulation.receiver(Span::ZERO);
     bench.simulation.grouping(watched, grouping);
     for (i, link) in bottlenecks.into_iter().enumerate() {
         bench.path_by(watched, &[link], bench.place.rtts_ms[i], bench.place.control, |spec| {
-            // Where the groups are given: as where nothing is coupled.
+            // Given groups couple nothing.
             (spec.uplink, spec.group) =
                 (Some(i as u32), if grouping == Grouping::Given { i as u32 } else { 0 });
         });
@@ -417,8 +417,8 @@ fn bench(place: Place, bytes: u64, seed: u64) -> Bench {
     Bench { simulation: Simulation::new(seed), place, bulk, short, links: 0 }
 }
 
-/// When a file over two idle links is complete, s, whether the paths were ever together, and how often that
-/// was told.
+/// Fetches a file over two idle links. Returns the time at which it is complete, s, whether the paths were
+/// ever together, and how often the groups changed.
 fn idle_uplinks(place: Place, grouping: Grouping, bytes: u64, seed: u64) -> (f64, bool, usize) {
     let mut bench = bench(place, bytes, seed);
     let links = [bench.bottleneck(), bench.bottleneck()];
@@ -497,8 +497,7 @@ fn two_loaded_uplinks_stay_apart() {
             println!("{mbit} Mbit/s, {rtt_ms} ms, seed {seed}: apart for {apart} of 60 half seconds");
             right += apart;
         }
-        // Two links alike, with neighbours that began in the same seconds, look like one for a while now and
-        // then.
+        // Two equal links whose neighbours began in the same seconds sometimes look like one for a while.
         let all = seeds().end() * 60;
         assert!(right * 100 >= all * 85, "{mbit} Mbit/s, {rtt_ms} ms: {right} of {all}");
     }

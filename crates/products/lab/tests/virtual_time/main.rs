@@ -1,4 +1,4 @@
-//! The laboratory's worlds and tables, from outside.
+//! Tests the laboratory's worlds and tables through their public interface.
 
 mod arrivals;
 mod background;

@@ -1,4 +1,5 @@
-//! Controllers that a program brings: the example `your_controller`, in every transport and in sweeps.
+//! Tests controllers that a program registers: the example `your_controller`, in every transport and in
+//! sweeps.
 
 use anabranch_algo::control::{ClassicCc, SlowStart};
 use anabranch_lab::scenario::Scenario;
@@ -36,8 +37,8 @@ const LOSSY: &str = r#"
     flows = ["reno"]
 "#;
 
-/// Where each packet is lost with probability p, the squared window before a loss is 2 Y / p with
-/// Y = Σ b²ᵏ Eₖ, of which the Eₖ are exponential with mean 1 and b is what a loss leaves. The mean window is
+/// If each packet is lost with probability p, the squared window before a loss is 2 Y / p with Y = Σ b²ᵏ Eₖ,
+/// where the Eₖ are exponential with mean 1 and b is the part that a loss leaves. The mean window is
 /// √(2 / p) / E[Y^-½]: 1.310 / √p for b = 1/2 (Ott, Kemperman and Mathis, 1996), 1.752 / √p for b = 0.7.
 #[test]
 fn it_takes_what_the_formula_says() {
@@ -101,7 +102,8 @@ fn names_are_known_in_cases_and_values_that_are_set() {
     assert!(misspelt.to_string().contains(said), "{misspelt}");
 }
 
-/// What another build of the program makes of a controller's name may be something else.
+/// Another build of the program may use a controller's name for other code, so results belong to one
+/// program.
 #[test]
 fn results_belong_to_the_program() {
     let plan = |reader: ScenarioReader, text: &str| {

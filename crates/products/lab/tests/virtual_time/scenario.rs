@@ -1,5 +1,5 @@
-//! Scenarios run as they say: the same seed is the same run, shares are those of theory, and a condition that
-//! was not met is reported.
+//! Tests that scenarios run as written: equal seeds give equal runs, shares follow theory, and unmet
+//! conditions are reported.
 
 use std::path::Path;
 
@@ -61,12 +61,12 @@ fn mean(scenario: &Scenario, controller: &str, measure: usize) -> f64 {
 
 #[test]
 fn the_control_is_right() {
-    // Three TCPs on one link, two of them ours.
+    // Three TCPs share one link, and two of them belong to the flow.
     let share = mean(&scenario(ONE_BOTTLENECK), "reno", 0);
     assert!((share - 66.7).abs() < 3.0, "uncoupled takes {share} %");
 }
 
-/// The cases of a scenario of the repository.
+/// Returns the cases of a scenario of the repository.
 fn cases(name: &str) -> Vec<(String, Scenario)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios").join(name);
     let cases = Scenario::load(&path).and_then(|scenario| scenario.cases()).expect("it is one");
@@ -75,8 +75,8 @@ fn cases(name: &str) -> Vec<(String, Scenario)> {
 
 #[test]
 fn on_idle_links_the_default_is_as_fast_as_without_coupling() {
-    // With a queue of a tenth of a product a loss costs more, and so do losses by chance until the paths are
-    // known to share nothing: see docs/congestion-control.md.
+    // Not tested are a queue of a tenth of a bandwidth-delay product, where a loss costs more, and random
+    // losses, which cost more until the paths are known to share nothing: see docs/congestion-control.md.
     let is_held = |name: &str| !name.ends_with("queue 5 ms") && !name.contains("0.1 % lost");
     for (name, case) in cases("idle-links.toml").into_iter().filter(|(name, _)| is_held(name)) {
         let time = |controller| run(&case, controller, 1).values[0].expect("it ends");
@@ -87,7 +87,7 @@ fn on_idle_links_the_default_is_as_fast_as_without_coupling() {
 
 #[test]
 fn beside_a_cubic_flow_coupled_paths_take_half() {
-    // Of the table's rows those that are quick; less time and fewer seeds than it has.
+    // Only the quick rows of the table, with less time and fewer seeds.
     let held = ["20 ms, 2 paths", "mmTP, 20 ms, 2 paths", "20 ms, 4 paths", "RED, 20 ms, 2 paths"];
     let held = &held[..anabranch_net::testing::extent(2, held.len())];
     let cases = cases("beside-cubic.toml").into_iter().filter(|(name, _)| held.contains(&name.as_str()));
@@ -171,7 +171,7 @@ fn a_condition_on_a_path_is_measured_of_that_path_alone() {
     assert!(rtt.starts_with("flow mp, path 1: RTT in ms: 9") && rtt.ends_with("at most 40 wanted"), "{rtt}");
     let [goodput] = &violations(&path(text, 1, 0))[..] else { panic!("the goodput alone is another") };
     assert!(goodput.starts_with("flow mp, path 0: goodput in Mbit/s: "), "{goodput}");
-    // Without a path each must be so, or all together.
+    // Without a path number each path must meet the condition, or all together.
     assert_eq!(violations(&text.replace("path = 0\n", "")).len(), 1);
     assert_eq!(violations(&text.replace("path = 1\n", "")).len(), 1);
 }
@@ -236,12 +236,12 @@ fn a_dead_path_leaves_its_work_to_the_others() {
     "#;
     let outcome = run(&scenario(text), "nmcc", 1);
     let secs = outcome.values[0].expect("it ends");
-    // 80 Mbit: some 18 in the first second, the rest at 10 a second.
+    // 80 Mbit: some 18 in the first second, the rest at 10 Mbit/s.
     assert!((6.5..9.0).contains(&secs), "{secs} s");
 }
 
-/// Goodput is what a program gets, as in the kernel: a packet of 1,500 bytes has 1,448 of TCP's payload, and
-/// 1,428 of MPTCP's. What flows take of links, in percent and in packets, counts whole packets.
+/// Goodput counts payload, as in the kernel: a packet of 1,500 bytes has 1,448 bytes of payload with TCP,
+/// and 1,428 with MPTCP. The load of links, in percent and in packets, counts whole packets.
 #[test]
 fn goodput_is_payload_and_shares_are_packets() {
     let text = ONE_BOTTLENECK
@@ -262,7 +262,7 @@ fn goodput_is_payload_and_shares_are_packets() {
     assert!(near(of_rate, (packets_one + packets_two) / 1_000.0 * 100.0), "{values:?}");
 }
 
-/// So a transfer of some bytes takes as many packets as its payload needs.
+/// A transfer with a size in bytes takes as many packets as its payload needs.
 #[test]
 fn a_size_in_bytes_is_payload() {
     let text = ONE_BOTTLENECK
@@ -274,11 +274,11 @@ fn a_size_in_bytes_is_payload() {
     assert_eq!(packets.round(), 1_000.0);
 }
 
-/// A link with a trace has a queue, which is the time that packets stay, and a utilisation, which is of what
-/// the trace offered; and a measure without a value says why.
+/// A link with a trace has a queue, the time that packets stay, and a utilisation, relative to the capacity
+/// that the trace offered. A measure without a value says why.
 #[test]
 fn a_trace_has_queue_and_utilisation_and_no_value_has_a_reason() {
-    // 1,500 bytes each 10 ms: as a rate of 1.2 Mbit/s.
+    // 1,500 bytes each 10 ms are a rate of 1.2 Mbit/s.
     let path = std::env::temp_dir().join(format!("anabranch-trace-{}.trace", std::process::id()));
     std::fs::write(&path, "10\n").expect("written");
     let text = |limit: &str| {
@@ -306,7 +306,7 @@ fn a_trace_has_queue_and_utilisation_and_no_value_has_a_reason() {
     assert_eq!(why, ["flow f was not complete at the end", "no flow has coupled paths"]);
 }
 
-/// The first example that people try is right, so that they see what that looks like.
+/// The first example that people try ends with "ok", so that they see how success looks.
 #[test]
 fn the_first_example_of_the_page_ends_ok() {
     use anabranch_lab::outcome::Run;
@@ -316,7 +316,7 @@ fn the_first_example_of_the_page_ends_ok() {
     let text = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let first = Scenario::parse(text, "docs/lab.md").expect("a scenario");
     let plan = Plan::new("first", first, &[]).expect("a plan");
-    // That which is judged; the others take long.
+    // Only the judged runs, because the others take long.
     let judged = plan.tasks().into_iter().filter(|task| task.controller == "reno" && task.variant == 0);
     let runs = judged.map(|task| Run {
         world: task.world,
@@ -327,7 +327,7 @@ fn the_first_example_of_the_page_ends_ok() {
     });
     let rows = table::rows(&plan, &runs.collect::<Vec<_>>());
     assert!(rows.iter().any(|row| row.reference.verdict.is_some()) && table::is_right(&rows), "{rows:#?}");
-    // The command above it runs one whose table is right too.
+    // The command above it runs a scenario whose table is correct too.
     let table = include_str!("../../../../../scenarios/bench-b.table");
     assert!(PAGE.contains("lab run bench-b ") && table.contains(" ok\n"), "{table}");
     assert!(!table.contains(" NOT ") && !table.contains(" ? "), "{table}");

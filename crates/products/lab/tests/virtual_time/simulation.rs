@@ -1,5 +1,5 @@
-//! Transfers over simulated links, with every fault that a source or a path can have: whatever happens, the
-//! content arrives intact, nothing is reported twice, no window is exceeded, and the liar is named.
+//! Tests transfers over simulated links with every fault of a source or a path: the content always arrives
+//! intact, nothing is reported twice, no window is exceeded, and the liar is named.
 
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Rate, Span, Time};
@@ -12,7 +12,7 @@ const fn ms(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
 }
 
-/// A receiver with one path to each of these sources: 20 Mbit/s each, round trips of 20, 30, 40 … ms.
+/// A receiver with one path to each source: 20 Mbit/s each, round trips of 20, 30, 40 … ms.
 struct Star {
     simulation: Simulation,
     content: Content,
@@ -55,7 +55,7 @@ impl Star {
         banned.collect()
     }
 
-    /// Runs to the end, which must come within `limit_s` virtual seconds with every byte right.
+    /// Runs until the transfer is complete and correct, which must take at most `limit_s` virtual seconds.
     #[track_caller]
     fn finish(&mut self, limit_s: u64) -> f64 {
         let done = self.simulation.run_to_end(ms(limit_s * 1_000));
@@ -116,7 +116,7 @@ fn a_late_caller_changes_nothing() {
     assert_eq!(run(1), run(777));
 }
 
-/// All that lie about bytes; one of them flips some every so many.
+/// Returns all misbehaviours with wrong bytes; `every` is the distance of flipped bytes.
 const fn liars(every: u64) -> [Misbehaviour; 4] {
     use Misbehaviour::{Flip, Random, Stale, WrongHashes};
     [Flip { every }, Stale, Random, WrongHashes]
@@ -151,7 +151,7 @@ fn sources_that_are_odd_but_do_not_lie_stay() {
 
 #[test]
 fn garbage_harms_nobody_else() {
-    // Whoever sends it may be banned: a chunk under another's number is a wrong chunk.
+    // A source of such packets may be banned: a chunk with another chunk's number is a wrong chunk.
     for seed in 0..20 {
         let mut star =
             star(seed, 4_000_000, &[Misbehaviour::Honest, Misbehaviour::Garbage, Misbehaviour::Honest], same);
@@ -231,7 +231,7 @@ fn a_silent_path_in_the_middle_does_not_decide_the_end() {
     // One link breaks for good at a third of the transfer.
     let broken = |i, config: LinkConfig| if i == 2 { config.down(ms(600), ms(100_000)) } else { config };
     let seconds = star(7, 12_000_000, &[Misbehaviour::Honest; 3], broken).finish(20);
-    // 0.6 s at 60 Mbit/s, then 40 Mbit/s for the rest.
+    // The ideal is 0.6 s at 60 Mbit/s, then 40 Mbit/s for the rest.
     let ideal = 0.6 + (12_000_000.0 * 8.0 - 0.6 * 60e6) / 40e6;
     assert!(seconds < ideal * 1.25, "{seconds:.2} s, ideally {ideal:.2}");
 }
@@ -264,7 +264,7 @@ fn a_source_that_returns_takes_over_from_a_slow_one() {
     let mut star = star(9, 3_000_000, &[Misbehaviour::Honest; 2], slow);
     star.simulation.at(ms(200), Fault::Kill { source: 1, unreachable: false });
     star.simulation.at(ms(4_000), Fault::Restart { source: 1 });
-    // Alone, the slow one would need 24 s.
+    // Alone, the slow path would need 24 s.
     let seconds = star.finish(40);
     assert!(seconds < 9.0, "{seconds:.2} s");
 }

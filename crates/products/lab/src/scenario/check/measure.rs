@@ -1,4 +1,4 @@
-//! Measures and conditions: what each kind needs, and where a value is expected.
+//! Checks measures and conditions: the keys that each kind needs, and the expected ranges.
 
 use anabranch_algo::Span;
 
@@ -10,7 +10,7 @@ use super::needs::Reference;
 use super::{Checked, MEASURES_MAX, SEEDS_MAX, ensure};
 use crate::hint::missing;
 
-/// All measures and conditions.
+/// Checks all measures and conditions.
 pub(super) fn check(scenario: &Scenario) -> Checked {
     let count = scenario.measure.len();
     ensure(count <= MEASURES_MAX, "measure", || format!("more than {MEASURES_MAX} measures"))?;
@@ -32,7 +32,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
     Ok(())
 }
 
-/// Of what it is measured.
+/// Checks the flows, paths and links that are measured.
 fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let at = |field: &str| format!("{key}.{field}");
     let needs = measure.kind.needs();
@@ -98,7 +98,7 @@ fn has_rate(scenario: &Scenario, name: &str, key: String, needed: bool) -> Check
     })
 }
 
-/// When, and compared with what.
+/// Checks the counted time, and the case to compare with.
 fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let at = |field: &str| format!("{key}.{field}");
     let from = measure.from.unwrap_or(scenario.count_from);
@@ -119,7 +119,7 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     Ok(())
 }
 
-/// What is made of the runs' values, and of which runs.
+/// Checks the statistic and the seeds.
 fn statistic(measure: &Measure, key: &str) -> Checked {
     let at = |field: &str| format!("{key}.{field}");
     let pooled = measure.statistic == Statistic::Pooled;
@@ -135,7 +135,7 @@ fn statistic(measure: &Measure, key: &str) -> Checked {
     }
 }
 
-/// What the source reports, what is expected, and why it differs.
+/// Checks the values of the source, the expected ranges and the reasons.
 fn notes(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let keys = [
         ("paper", measure.paper.keys().collect::<Vec<_>>()),
@@ -161,7 +161,8 @@ fn notes(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     Ok(())
 }
 
-/// Whether `whose` is `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`, perhaps in the kernel.
+/// Checks that `whose` is `CASE/CONTROLLER`, `CASE`, `CONTROLLER` or `*`, with or without the kernel's
+/// prefix.
 fn refers(scenario: &Scenario, whose: &str) -> Result<(), String> {
     let whose = whose.strip_prefix(KERNEL_PREFIX).unwrap_or(whose);
     let cases = || scenario.case.iter().map(|case| case.name.as_str());

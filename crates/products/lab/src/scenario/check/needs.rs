@@ -1,25 +1,25 @@
-//! What a measure of each kind must say, so that it makes sense.
+//! Defines the keys that a measure of each kind needs.
 
 use super::super::MeasureKind;
 
-/// What a kind of measure needs.
+/// The needs of a kind of measure.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
-    /// It is about flows; otherwise about links.
+    /// Whether the kind measures flows; otherwise it measures links.
     pub(super) flows: bool,
-    /// They must be named; otherwise "all" makes sense.
+    /// Whether the flows or links must be named; otherwise the default "all" makes sense.
     pub(super) named: bool,
-    /// What `of` may be.
+    /// Meaning of the key `of`.
     pub(super) of: Reference,
-    /// The links must have a rate.
+    /// Whether the links must have a rate.
     pub(super) rates: bool,
-    /// The flows must have a size.
+    /// Whether the flows must have a size.
     pub(super) sizes: bool,
-    /// It averages over `mean`.
+    /// Whether the kind averages over `mean`.
     pub(super) mean: bool,
 }
 
-/// In proportion to what a kind is.
+/// The things that a kind's value is relative to.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Reference {
     Flows,
@@ -33,13 +33,13 @@ const NAMED_FLOWS: Needs = Needs { named: true, ..FLOWS };
 const LINKS: Needs = Needs { flows: false, ..NAMED_FLOWS };
 
 impl MeasureKind {
-    /// Whether it is about flows; otherwise it is about links.
+    /// Whether the kind measures flows; otherwise it measures links.
     #[must_use]
     pub const fn is_of_flows(self) -> bool {
         self.needs().flows
     }
 
-    /// What a measure of this kind must say.
+    /// Returns the needs of this kind.
     pub(super) const fn needs(self) -> Needs {
         match self {
             Self::Share => Needs { of: Reference::Flows, ..NAMED_FLOWS },

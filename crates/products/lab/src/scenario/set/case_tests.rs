@@ -1,4 +1,4 @@
-//! What cases set, remove and measure.
+//! Tests the values that cases set, remove and measure.
 
 use super::*;
 use crate::scenario::load::ScenarioReader;
@@ -79,7 +79,7 @@ fn only_what_runs_is_checked() {
     let error =
         ScenarioReader::default().case(Some("drop-tial")).parse(&text, "t").expect_err("none").to_string();
     assert!(error.contains("did you mean `drop-tail`?"), "{error}");
-    // What only a case makes whole need not run as it stands.
+    // A scenario that only its cases complete must not be run by itself.
     let text = TEXT
         .replace("rate = \"500 pkt/s\"", "")
         .replace("name = \"both\"", "name = \"both\"\nset = { \"link.c.rate\" = \"1 MB/s\" }")
