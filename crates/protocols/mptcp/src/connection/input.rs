@@ -302,7 +302,8 @@ impl Connection {
             if self.send.acked(ack) {
                 self.timers.retransmit_at = now + self.slowest_rto().times(2);
             }
-            // An acknowledgement beyond the data that was sent does not move the window.
+            // A number beyond the data that was sent is no acknowledgement of it. A number below the first
+            // one wraps around and is beyond it, too.
             if ack <= self.send.next() + 1 {
                 let window = self.paths[slot].as_ref().map_or(0, |path| path.subflow.window_of(segment));
                 self.send.set_window_end(ack + window);
