@@ -1,5 +1,4 @@
-//! Reads a capture and prints what is in it: `cargo run -p anabranch-trace --example read -- FILE
-//! [json|html]`.
+//! Reads a capture and prints its report: `cargo run -p anabranch-trace --example read -- FILE [json|html]`.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,25 +1,26 @@
-//! Writes a capture that others may have: who talked to whom cannot be told from it, what Multipath TCP did
-//! can.
+//! Writes a copy of a capture that can be shared: it hides which hosts talked to each other and keeps what
+//! Multipath TCP did.
 //!
-//! Frames are not edited but built anew from what the analysis reads of them, so that nothing is kept by
-//! oversight. What is written is a pcap of raw IP packets with nanoseconds.
+//! The copy is not edited from the frames but built anew from the fields that the analysis reads, so nothing
+//! is kept by oversight. The output is a pcap of raw IP packets with nanoseconds.
 //!
-//! | of a frame | in the copy |
+//! | part of a frame | in the copy |
 //! | --- | --- |
 //! | link header, fields and options of IP, frames without TCP | left out |
-//! | IP addresses, also those of ADD_ADDR | replaced; two that share a prefix of n bits do so in the copy |
+//! | IP addresses, also in ADD_ADDR | replaced; two with a common prefix of n bits keep one |
 //! | ports, sequence numbers, window, flags, time | kept (a pcap has no time after February 2106) |
-//! | payload | left out, its length is kept |
+//! | payload | left out; its length is kept |
 //! | options of TCP: segment size, window scale, SACK, Multipath TCP | kept |
-//! | other options (timestamps tell a host's clock, Fast Open's cookies its address) | padding |
-//! | keys, tokens, nonces, HMACs of MP_JOIN | kept: random, and of no address |
-//! | the HMAC of ADD_ADDR | that of the new address, right or wrong as it was; 0 where keys are not known |
-//! | checksums | IP's is right, TCP's and that of a DSS are 0: they would tell of the payload |
+//! | other options (timestamps reveal a host's clock, Fast Open's cookies its address) | padding |
+//! | keys, tokens, nonces, HMACs of MP_JOIN | kept: they are random and depend on no address |
+//! | HMAC of ADD_ADDR | computed for the new address, right or wrong as before; 0 if the keys are not known |
+//! | checksums | IP's is right; TCP's and a DSS's are 0, because they would reveal facts about the payload |
 //!
 //! Addresses are replaced as Crypto-PAn does (Xu, Fan, Ammar, Moon: *Prefix-preserving IP address
-//! anonymization*, ICNP 2002, section 3): each bit is flipped or not by a keyed function of the bits before
-//! it, here HMAC-SHA256. The same key gives the same addresses in every capture; without it none can be
-//! undone, but knowing some of the addresses tells what others share with them.
+//! anonymization*, ICNP 2002, section 3): a keyed function of the bits before a bit, here HMAC-SHA256,
+//! decides whether the bit is flipped. The same key gives the same addresses in every capture. Without the
+//! key no replacement can be undone, but a reader who knows some of the addresses learns which prefixes other
+//! addresses share with them.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,18 +32,18 @@ use anabranch_mptcp_wire::{AddAddr, InternetChecksum, Key, MptcpOption, TcpOptio
 use crate::capture::Frame;
 use crate::segment::{Segment, segment};
 
-/// Bytes of the key.
+/// The bytes of the key that replaces addresses.
 pub const KEY_BYTES: usize = 16;
-/// Addresses whose replacement is remembered.
+/// The most addresses whose replacements are remembered.
 const KNOWN_MAX: usize = 1 << 16;
 const NOP: u8 = 1;
-/// Kind, length, subtype and flags of an option that can't be read.
+/// The bytes that are kept of an option that cannot be read: kind, length, subtype and flags.
 const MALFORMED_KEPT: usize = 4;
 
 /// The keys of a segment's sender and of its receiver, if they are known.
 pub type Keys = Option<(Key, Key)>;
 
-/// Replaces addresses.
+/// Replaces addresses by a secret key.
 #[derive(Debug)]
 pub struct Addresses {
     key: [u8; KEY_BYTES],
@@ -50,13 +51,13 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// By this key.
+    /// Creates an empty table of replacements by this key.
     #[must_use]
     pub fn new(key: [u8; KEY_BYTES]) -> Self {
         Self { key, known: HashMap::new() }
     }
 
-    /// What stands for an address.
+    /// Returns the address that replaces `address`.
     pub fn replace(&mut self, address: IpAddr) -> IpAddr {
         if let Some(known) = self.known.get(&address) {
             return *known;
@@ -75,7 +76,7 @@ impl Addresses {
         replaced
     }
 
-    /// Of the first `count` bits of `value`, from the highest.
+    /// Returns the replacement of the highest `count` bits of `value`.
     fn bits(&self, family: u8, value: u128, count: u8) -> u128 {
         (0..count).fold(0, |replaced, place| {
             let before = value & !(u128::MAX >> place);
@@ -86,7 +87,7 @@ impl Addresses {
     }
 }
 
-/// Writes the copy.
+/// Writes the anonymised copy of a capture.
 #[derive(Debug)]
 pub struct Anonymiser<W> {
     out: W,
@@ -100,20 +101,20 @@ impl<W: io::Write> Anonymiser<W> {
     /// Begins a copy in `out`.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// If writing to `out` fails.
     pub fn new(mut out: W, key: [u8; KEY_BYTES]) -> io::Result<Self> {
-        // Nanoseconds, version 2.4, no snap length, raw IP.
+        // The header says: nanoseconds, version 2.4, no snap length, raw IP.
         for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 101] {
             out.write_all(&word.to_le_bytes())?;
         }
         Ok(Self { out, addresses: Addresses::new(key), packet: Vec::new(), written: 0 })
     }
 
-    /// Takes the next frame. `keys` is asked for those of a segment from one address to another, after the
-    /// analysis has had the frame: [`Analysis::keys`](crate::Analysis::keys).
+    /// Writes the copy of the next frame. Give the analysis the frame first. `keys` returns the keys of a
+    /// segment's sender and receiver, as [`Analysis::keys`](crate::Analysis::keys) does.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If writing to the output fails.
     pub fn frame(
         &mut self,
         frame: &Frame<'_>,
@@ -129,22 +130,22 @@ impl<W: io::Write> Anonymiser<W> {
         self.out.write_all(&self.packet)
     }
 
-    /// The copy is whole: returns the output and how many frames it has.
+    /// Ends the copy. Returns the output and the number of frames in it.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If writing to the output fails.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         self.out.flush()?;
         Ok((self.out, self.written))
     }
 
-    /// Builds the packet; returns its bytes on the wire.
+    /// Builds the packet and returns its bytes on the wire.
     fn build(&mut self, segment: &Segment<'_>, keys: impl Fn(SocketAddr, SocketAddr) -> Keys) -> u32 {
         let tcp_bytes = segment.header_bytes as u32 + segment.payload_bytes;
         let ends = [segment.from, segment.to].map(|end| self.addresses.replace(end.ip()));
         let packet = &mut self.packet;
         packet.clear();
-        // A length that does not fit is 0, as senders leave it to their network cards.
+        // A length that does not fit is written as 0, as senders do that leave it to their network cards.
         let length = |bytes: u32| u16::try_from(bytes).unwrap_or(0).to_be_bytes();
         match ends {
             [IpAddr::V4(from), IpAddr::V4(to)] => {
@@ -157,7 +158,7 @@ impl<W: io::Write> Anonymiser<W> {
                 sum.add(packet);
                 packet[10..12].copy_from_slice(&sum.finish().to_be_bytes());
             }
-            // Both ends of a packet are of one family.
+            // Both ends of a packet have the same address family.
             [from, to] => {
                 packet.extend([0x60, 0, 0, 0]);
                 packet.extend(length(tcp_bytes));
@@ -187,7 +188,8 @@ impl<W: io::Write> Anonymiser<W> {
     }
 }
 
-/// Writes what is kept of options at their places in `out`, which is as long and full of padding.
+/// Writes the options that are kept at the same offsets in `out`, which has the same length and is full of
+/// padding.
 fn options(mut rest: &[u8], mut out: &mut [u8], addresses: &mut Addresses, keys: impl Fn() -> Keys) {
     while let [kind, after @ ..] = rest {
         let bytes = match (kind, after.first()) {
@@ -197,7 +199,7 @@ fn options(mut rest: &[u8], mut out: &mut [u8], addresses: &mut Addresses, keys:
             }
             (&NOP, _) => 1,
             (_, Some(&bytes)) if bytes >= 2 => usize::from(bytes),
-            // The last one has no length, or one that ends the list.
+            // The last option has no length, or a length below 2, which ends the list.
             _ => rest.len(),
         };
         let is_cut = bytes > rest.len();
@@ -220,7 +222,7 @@ fn one(option: &[u8], is_cut: bool, out: &mut [u8], addresses: &mut Addresses, k
             | TcpOption::SackPermitted
             | TcpOption::Sack(_)),
         )) => Some(option),
-        // It stays unreadable in the same way, without what is in it.
+        // The option stays unreadable in the same way, without its content.
         Some(Err(_)) => {
             let kept = if is_cut { 2 } else { MALFORMED_KEPT }.min(option.len());
             out.fill(0);
@@ -230,7 +232,7 @@ fn one(option: &[u8], is_cut: bool, out: &mut [u8], addresses: &mut Addresses, k
         _ => None,
     };
     if let Some(replaced) = replaced {
-        // Nothing changes the length of an option; if it did, there is padding.
+        // The length of an option never changes; if it did, padding would stay in its place.
         let mut scratch = [NOP; anabranch_mptcp_wire::options::OPTION_BYTES_MAX];
         if replaced.write(&mut scratch) == Some(out.len()) {
             out.copy_from_slice(&scratch[..out.len()]);
@@ -238,7 +240,7 @@ fn one(option: &[u8], is_cut: bool, out: &mut [u8], addresses: &mut Addresses, k
     }
 }
 
-/// What stands for an option of Multipath TCP; `None` if it is not kept.
+/// Returns the option that replaces an option of Multipath TCP, or `None` if the option is not kept.
 fn mptcp<'a>(
     option: MptcpOption<'a>,
     addresses: &mut Addresses,

@@ -1,23 +1,23 @@
-//! Checks of DSS checksums (RFC 8684 section 3.3.1) as far as payload was captured.
+//! Checks DSS checksums (RFC 8684 section 3.3.1) if the payload was captured.
 
 use anabranch_mptcp_wire::InternetChecksum;
 use anabranch_mptcp_wire::checksum::dss_pseudo_header;
 use serde::Serialize;
 
-/// What the checksums of a connection were.
+/// The results of checking the checksums of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checksums {
-    /// An end asked for checksums in MP_CAPABLE.
+    /// Whether an end asked for checksums in MP_CAPABLE.
     pub required: bool,
-    /// Mappings whose checksum is right.
+    /// The mappings whose checksum is right.
     pub right: u64,
-    /// Mappings whose checksum is wrong.
+    /// The mappings whose checksum is wrong.
     pub wrong: u64,
-    /// Mappings with a checksum whose payload was not captured whole and in order.
+    /// The mappings with a checksum whose payload was not captured whole and in order.
     pub unchecked: u64,
 }
 
-/// A mapping's checksum while its bytes come.
+/// The checksum of a mapping while its bytes arrive.
 #[derive(Debug, Default)]
 pub(crate) struct MappingChecksum {
     open: Option<Open>,
@@ -32,7 +32,7 @@ struct Open {
 }
 
 impl MappingChecksum {
-    /// A new mapping of `seq..end` on the subflow.
+    /// Begins a mapping of `seq..end` on the subflow.
     pub(crate) fn begin(
         &mut self,
         (seq, end): (u64, u64),
@@ -45,12 +45,12 @@ impl MappingChecksum {
         self.open = Some(Open { next: seq, end, sum, expected });
     }
 
-    /// The mapping ends before it could be checked.
+    /// Ends the mapping. If its checksum could not be checked, the mapping counts as unchecked.
     pub(crate) fn end(&mut self, counts: &mut Checksums) {
         counts.unchecked += u64::from(self.open.take().is_some());
     }
 
-    /// Payload at `start` of which `captured` is there; `bytes` on the wire.
+    /// Takes payload of `bytes` bytes on the wire at `start`, of which `captured` was captured.
     pub(crate) fn payload(&mut self, start: u64, bytes: u64, captured: &[u8], counts: &mut Checksums) {
         let Some(open) = &mut self.open else { return };
         // Old bytes change nothing; a hole or a cut makes the check impossible.

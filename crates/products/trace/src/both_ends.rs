@@ -1,22 +1,23 @@
-//! Two captures of the same transfers, one at each end: delays of one way, and what was lost between them.
+//! Compares two captures of the same transfers, one at each end: one-way delays, and losses between the
+//! captures.
 //!
-//! **Matching.** A flow is the same in both if its addresses and ports are: there must be no translation of
-//! addresses between the captures. Its bytes are matched by their TCP sequence numbers, not its packets, as
-//! network cards cut and join these. SYN and FIN count as bytes; acknowledgements without data are matched by
-//! what they acknowledge first.
+//! **Matching.** A flow is the same in both captures if its addresses and ports are: there must be no
+//! translation of addresses between them. Bytes are matched by their TCP sequence numbers. Packets are not
+//! matched, because network cards cut and join them. SYN and FIN count as bytes. Acknowledgements without
+//! data are matched by their number, if they are the first with it.
 //!
-//! **Clocks.** No two clocks agree. Of a flow, `a` is the least time from the client's capture to the
-//! server's, and `b` the least time back, both with the clocks' difference in them. If the way there is as
-//! long as the way back when both are empty, the server's clock is ahead by (a - b) / 2 (RFC 5905 section 8);
-//! however the round trip is shared out, that is wrong by (a + b) / 2 at most. The flow with the least round
-//! trip decides. Clocks that drift apart during the capture are not noticed.
+//! **Clocks.** No two clocks agree. For a flow, `a` is the least time from the client's capture to the
+//! server's, and `b` the least time back, both with the clocks' difference in them. If both ways take the
+//! same time when they are empty, the server's clock is ahead by (a - b) / 2 (RFC 5905 section 8). However
+//! the round trip is divided between the ways, this is wrong by at most (a + b) / 2. The flow with the least
+//! round trip decides. Clocks that drift apart during the capture are not noticed.
 //!
-//! **Losses.** What passed the sender's capture and not the receiver's, counting each copy of a byte. What is
-//! lost in a queue in front of the sender's capture is in neither. What was sent before the other capture
-//! began or after it ended does not count; what was on its way at that moment seems lost.
+//! **Losses.** Bytes that passed the sender's capture and not the receiver's are lost, counting each copy of
+//! a byte. Bytes lost in a queue in front of the sender's capture are in neither. Bytes do not count that
+//! were sent before the other capture began or after it ended; bytes on their way at that moment seem lost.
 //!
-//! Bytes that were sent twice give no delay (Karn). Memory is bounded: what was not matched is forgotten
-//! after `WAITING_MAX` later ones of its flow, flows beyond `FLOWS_MAX` are counted only.
+//! Bytes that were sent twice give no delay (Karn). Memory is bounded: an unmatched range is forgotten after
+//! `WAITING_MAX` later ones of its flow, and flows beyond `FLOWS_MAX` are only counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -33,19 +34,19 @@ use crate::segment::{Segment, flag, segment};
 use crate::subflow::Side;
 use crate::words;
 
-/// Ranges of a flow that wait for the other capture at most.
+/// The most ranges of a flow that wait for the other capture.
 const WAITING_MAX: usize = 8192;
-/// Flows at most.
+/// The most flows.
 const FLOWS_MAX: usize = 1 << 14;
-/// SYNs of the client's capture among which one of the server's is looked for.
+/// The SYNs of the client's capture among which each SYN of the server's is looked for.
 const SYNS_MAX: usize = 1 << 14;
-/// Steps in which delays are counted at first, ns, and how many different ones there may be.
+/// The initial width of the steps in which delays are counted, ns, and the most different steps.
 const STEP_NS: i64 = 20_000;
 const STEPS_MAX: usize = 4096;
-/// Sequence numbers are counted from here, so that none is below zero.
+/// The offset of all sequence numbers, so that none is below zero.
 const EPOCH: u64 = 1 << 32;
 
-/// How often differences of time occurred that may be negative: exact to a step.
+/// Counts of time differences, which may be negative. They are exact to a step.
 #[derive(Debug)]
 struct Differences {
     steps: BTreeMap<i64, u64>,
@@ -77,7 +78,7 @@ impl Differences {
         }
     }
 
-    /// The delays, if the receiver's clock is `ahead_ns` ahead of the sender's.
+    /// Returns the delays, if the receiver's clock is `ahead_ns` ahead of the sender's.
     fn report(&self, ahead_ns: i64) -> Option<Quantiles> {
         let micros = |ns: i64| (ns.saturating_sub(ahead_ns).max(0) / 1000) as u64;
         let quantile = |percent: u64| {
@@ -107,7 +108,7 @@ impl Differences {
     }
 }
 
-/// Bytes that passed the sender's capture, and wait for the receiver's.
+/// Bytes that passed the sender's capture and wait for the receiver's.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     start: u64,
@@ -118,22 +119,23 @@ struct Sent {
 /// One direction of a flow.
 #[derive(Debug, Default)]
 struct Way {
-    /// By the number behind their last byte.
+    /// The ranges that wait, by the number behind their last byte.
     sent: BTreeMap<u64, Sent>,
-    /// Acknowledgements without data, by what they acknowledge.
+    /// The times of acknowledgements without data, by their acknowledgement number.
     acks: BTreeMap<u64, u64>,
-    /// The highest number at both captures, and the highest acknowledgement.
+    /// The highest sequence number at the sender's and the receiver's capture, and the highest
+    /// acknowledgement number.
     high: [u64; 2],
     ack: [u64; 2],
-    /// Segments and bytes of payload at the sender's and at the receiver's capture.
+    /// The segments at the sender's and at the receiver's capture, and their bytes of payload.
     packets: [u64; 2],
     bytes: [u64; 2],
     differences: Differences,
 }
 
 impl Way {
-    /// A segment that passes the sender's capture (0) or the receiver's (1). Its bytes count if the other
-    /// capture was made at that time.
+    /// Takes a segment that passes the sender's capture (`at` 0) or the receiver's (1). `counts` is whether
+    /// its bytes count, because the other capture was made at that time.
     fn segment(&mut self, at: usize, time_ns: u64, segment: &Segment<'_>, counts: bool) {
         let near = if self.high[at] == 0 { EPOCH + u64::from(segment.seq) } else { self.high[at] };
         let start = expand(segment.seq, near);
@@ -205,18 +207,19 @@ pub struct BothEnds {
     left_out: u64,
 }
 
-/// What two captures say of each other.
+/// The comparison of two captures.
 #[derive(Debug, Serialize)]
 pub struct BothEndsReport {
-    /// By how much the server's clock is ahead of the client's, ms; `null` if nothing went both ways.
+    /// The time by which the server's clock is ahead of the client's, ms; `null` if no flow has delays in
+    /// both directions.
     pub server_ahead_ms: Option<f64>,
-    /// How wrong that is at most, ms, if both clocks run alike.
+    /// The largest error of `server_ahead_ms`, ms, if both clocks run at the same rate.
     pub error_max_ms: Option<f64>,
-    /// Flows that are in both captures, in the order of their addresses.
+    /// The flows that are in both captures, in the order of their addresses.
     pub flows: Vec<FlowReport>,
-    /// Flows that are in one capture only.
+    /// The number of flows that are in one capture only.
     pub flows_of_one: u64,
-    /// Flows beyond the limit, which were not looked at: segments.
+    /// The number of segments of flows beyond the limit, which were ignored.
     pub left_out: u64,
 }
 
@@ -225,30 +228,30 @@ pub struct BothEndsReport {
 pub struct FlowReport {
     /// The end at the client's capture.
     pub client: SocketAddr,
-    /// The other end.
+    /// The end at the server's capture.
     pub server: SocketAddr,
-    /// What the client and the server sent.
+    /// The data that the client and the server sent.
     pub ways: Directions<WayReport>,
 }
 
 /// One direction of a flow between two captures.
 #[derive(Debug, Serialize)]
 pub struct WayReport {
-    /// Segments at the sender's capture and at the receiver's; network cards cut and join them.
+    /// The segments at the sender's capture and at the receiver's; network cards cut and join them.
     pub packets: (u64, u64),
-    /// Payload that passed the sender's capture, bytes, each copy counted.
+    /// The payload that passed the sender's capture, bytes, each copy counted.
     pub sent_bytes: u64,
-    /// Payload that passed the receiver's capture.
+    /// The payload that passed the receiver's capture, bytes.
     pub arrived_bytes: u64,
-    /// The difference: lost between both.
+    /// The payload that was lost between the captures, bytes: `sent_bytes` minus `arrived_bytes`.
     pub lost_bytes: u64,
-    /// From one capture to the other, µs.
+    /// The delay from one capture to the other, µs.
     pub delay_us: Option<Quantiles>,
 }
 
 impl BothEnds {
-    /// Reads two captures in the order in which things happened, until `is_stopped`. Each capture is there
-    /// twice, as the clocks have to be compared first. Returns how they ended.
+    /// Reads two captures in the order of time, until `is_stopped`. Each capture is given twice, because the
+    /// clocks must be compared first. Returns how reading each capture ended.
     pub fn read<C: Read, S: Read>(
         &mut self,
         [client_syns, client]: [Capture<C>; 2],
@@ -276,7 +279,8 @@ impl BothEnds {
         [client.end, server.end]
     }
 
-    /// Takes a frame of the capture at `tap`; whether the other one was made at that time, too.
+    /// Takes a frame of the capture at `tap`. `is_seen` is whether the other capture was made at that time,
+    /// too.
     fn frame(&mut self, tap: Side, frame: &Frame<'_>, is_seen: bool) {
         let Ok(segment) = segment(frame) else { return };
         let forward = [segment.from, segment.to];
@@ -284,7 +288,7 @@ impl BothEnds {
         let (ends, sender) = match (self.flows.contains_key(&forward), self.flows.contains_key(&backward)) {
             (true, _) => (forward, Side::Client),
             (_, true) => (backward, Side::Server),
-            // Who is asked is the server; without a SYN it is the lower port.
+            // The end that gets the SYN is the server; without a SYN, the end with the lower port.
             _ => {
                 let is_answer = segment.has(flag::SYN) && segment.has(flag::ACK);
                 let asks = segment.has(flag::SYN) || forward[0].port() >= forward[1].port();
@@ -300,7 +304,7 @@ impl BothEnds {
         way.segment(usize::from(tap != sender), frame.time_ns, &segment, is_seen || tap != sender);
     }
 
-    /// The report.
+    /// Returns the comparison.
     #[must_use]
     pub fn report(&self) -> BothEndsReport {
         let is_in_both = |flow: &Flow| flow.ways.iter().any(|way| way.packets.iter().all(|count| *count > 0));
@@ -337,13 +341,13 @@ impl BothEnds {
     }
 }
 
-/// Flows that the text shows, those with the most data.
+/// The most flows that the text shows, those with the most data.
 const SHOWN_MAX: usize = 20;
 /// The columns of a flow's table.
 const COLUMNS: [&str; 8] = ["", "sent", "arrived", "lost", "share", "least ms", "median ms", "99 % ms"];
 
 impl BothEndsReport {
-    /// The report for people.
+    /// Returns the report as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = match (self.server_ahead_ms, self.error_max_ms) {
@@ -399,7 +403,7 @@ impl WayReport {
 /// A capture and its next frame, which is kept so that its time can be compared.
 struct Next<R> {
     capture: Capture<R>,
-    /// The frame without its bytes, if there is one, and these.
+    /// The next frame without its bytes, if there is one; the field `bytes` has them.
     frame: Option<Frame<'static>>,
     bytes: Vec<u8>,
     end: Result<(), CaptureError>,
@@ -425,7 +429,7 @@ impl<R: Read> Next<R> {
         }
     }
 
-    /// When the frame passed, on a clock behind which this one is `ahead_ns` ahead.
+    /// Returns when the next frame passed, corrected by `ahead_ns`, by which this capture's clock is ahead.
     fn time_ns(&self, ahead_ns: i64) -> Option<i64> {
         self.frame.map(|frame| (frame.time_ns as i64).saturating_sub(ahead_ns))
     }
@@ -438,7 +442,8 @@ impl<R: Read> Next<R> {
     }
 }
 
-/// About how much the server's clock is ahead, ns: by the first SYN that both have, and its answer.
+/// Returns about how much the server's clock is ahead, ns, judged by the first SYN in both captures and its
+/// answer.
 fn ahead(mut client: Capture<impl Read>, mut server: Capture<impl Read>) -> i64 {
     let syn = |frame: &Frame<'_>| {
         let segment = segment(frame).ok().filter(|segment| segment.has(flag::SYN))?;
@@ -454,7 +459,7 @@ fn ahead(mut client: Capture<impl Read>, mut server: Capture<impl Read>) -> i64 
             break;
         }
     }
-    // One has the way there in it, the other the way back.
+    // One difference includes the way to the server, the other the way back.
     let mut found = [None, None];
     while let Ok(Some(frame)) = server.next_frame() {
         if let Some((key, is_answer, time)) = syn(&frame)

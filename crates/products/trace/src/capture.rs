@@ -1,7 +1,7 @@
-//! Capture files and pipes, pcap and pcapng, as a stream of frames.
+//! Reads capture files and pipes, pcap and pcapng, as a stream of frames.
 //!
-//! A record is judged by the length that it claims, before the rest of it is read: so an input gives the same
-//! frames and the same error however it is cut into reads.
+//! A record is judged by the length that it claims, before the rest of it is read. So an input gives the same
+//! frames and the same error, no matter how it is cut into reads.
 
 mod format;
 
@@ -10,66 +10,66 @@ use std::ops::ControlFlow;
 
 use format::{Damage, Format, PCAP_HEADER_BYTES, Pcapng};
 
-/// The longest record that is believed, bytes: frames are 256 kB at most.
+/// The longest record that is accepted, bytes; frames have at most 256 kB.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
-/// The buffer at first, bytes.
+/// The initial size of the buffer, bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// One captured frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Its number in the capture, from 1 as other tools count.
+    /// The number of the frame in the capture, from 1 as other tools count.
     pub number: u64,
-    /// Nanoseconds since 1970.
+    /// The time of the frame, nanoseconds since 1970.
     pub time_ns: u64,
     /// The link type, as <https://www.tcpdump.org/linktypes.html> numbers them.
     pub link_type: i32,
-    /// Bytes on the wire.
+    /// The length of the frame on the wire, bytes.
     pub wire_bytes: u32,
-    /// What was captured of them: the snap length may have cut the rest.
+    /// The captured bytes of the frame; the snap length may have cut off the rest.
     pub bytes: &'a [u8],
 }
 
-/// Why a capture could not be read on. All frames before the place were delivered.
+/// The reason why a capture could not be read further. All frames before the error were delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// Reading failed.
     #[error("cannot read after byte {offset} (frame {number}): {source}")]
     Io {
-        /// Where in the input, bytes.
+        /// The position in the input, bytes.
         offset: u64,
         /// The number of the frame that was being read.
         number: u64,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The first bytes are of no known format.
+    /// The first bytes belong to no known format.
     #[error("this is no capture: it begins with {0:02x?}; pcap and pcapng can be read")]
     NotACapture(Vec<u8>),
-    /// There is nothing to read at all.
+    /// The input is empty.
     #[error("the capture is empty: not even a header is there")]
     Empty,
-    /// A record can't be what it claims to be.
+    /// The fields of a record contradict each other or the format.
     #[error("damaged at byte {offset} (frame {number}): {why}")]
     Damaged {
-        /// Where the record begins, bytes.
+        /// The position at which the record begins, bytes.
         offset: u64,
-        /// The number that its frame would have.
+        /// The number that the record's frame would have.
         number: u64,
-        /// What is wrong with it.
+        /// The contradiction.
         why: &'static str,
     },
     /// The input ends within a record.
     #[error("the capture ends within a record that begins at byte {offset} (frame {number}): it was cut off")]
     CutOff {
-        /// Where the record begins, bytes.
+        /// The position at which the record begins, bytes.
         offset: u64,
-        /// The number that its frame would have.
+        /// The number that the record's frame would have.
         number: u64,
     },
 }
 
-/// The part of an input that was read and not used.
+/// The part of an input that was read and is not used yet.
 #[derive(Debug)]
 struct Buffer<R> {
     input: R,
@@ -84,14 +84,14 @@ impl<R: Read> Buffer<R> {
         Self { input, bytes: vec![0; BUFFER_BYTES], start: 0, end: 0, is_at_end: false }
     }
 
-    /// Reads until `wanted` bytes are there or the input ends; returns whether they are.
+    /// Reads until `wanted` bytes are there or the input ends. Returns whether they are there.
     fn fill(&mut self, wanted: usize) -> io::Result<bool> {
         while self.end - self.start < wanted && !self.is_at_end {
             if self.start + wanted > self.bytes.len() {
                 self.bytes.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            // Memory follows what is really there, not what is claimed.
+            // Memory grows with the bytes that are really there, not with the claimed length.
             if self.end == self.bytes.len() {
                 self.bytes.resize(2 * self.end, 0);
             }
@@ -115,17 +115,17 @@ impl<R: Read> Buffer<R> {
 pub struct Capture<R> {
     buffer: Buffer<R>,
     format: Format,
-    /// Where the next record begins, bytes.
+    /// The position at which the next record begins, bytes.
     offset: u64,
     /// The number of the next frame.
     number: u64,
 }
 
 impl<R: Read> Capture<R> {
-    /// Reads the beginning of `input`.
+    /// Opens a capture and reads the beginning of `input`.
     ///
     /// # Errors
-    /// [`CaptureError`] if it is empty, of no known format, or ends within its header.
+    /// If `input` cannot be read, is empty, has no known format, or ends within its header.
     pub fn open(input: R) -> Result<Self, CaptureError> {
         let mut buffer = Buffer::new(input);
         let failed = |source| CaptureError::Io { offset: 0, number: 0, source };
@@ -148,10 +148,10 @@ impl<R: Read> Capture<R> {
         Ok(Self { buffer, format, offset: PCAP_HEADER_BYTES as u64, number: 1 })
     }
 
-    /// The next frame; `None` where the input ends between two records.
+    /// Returns the next frame, or `None` if the input ends between two records.
     ///
     /// # Errors
-    /// [`CaptureError`]; no frame follows one.
+    /// If the input cannot be read, is damaged or ends within a record. No frame follows an error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
         loop {
             let header_bytes = self.format.header_bytes();
@@ -187,7 +187,7 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// How many frames were given.
+    /// Returns how many frames were given.
     pub const fn frames(&self) -> u64 {
         self.number - 1
     }
@@ -210,7 +210,7 @@ impl<R: Read> Capture<R> {
 /// given.
 ///
 /// # Errors
-/// [`CaptureError`], after all frames that could be read.
+/// Those of [`Capture::open`] and [`Capture::next_frame`], after all frames that could be read were given.
 pub fn read_capture(
     input: impl Read,
     mut each: impl FnMut(Frame<'_>) -> ControlFlow<()>,

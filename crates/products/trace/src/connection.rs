@@ -1,4 +1,4 @@
-//! One connection: its subflows, both directions of its data, and what its segments change of them.
+//! One connection: its subflows, both directions of its data, and how its segments change them.
 
 pub(crate) mod options;
 
@@ -16,14 +16,14 @@ use crate::segment::{Segment, flag};
 use crate::stream::{Split, Stream};
 use crate::subflow::{Side, Subflow};
 
-/// Subflows of one connection at most; further ones are counted as connections of their own.
+/// The most subflows of one connection; further ones are counted as connections of their own.
 pub(crate) const SUBFLOWS_MAX: usize = 1024;
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// TCP, from the beginning.
+    /// TCP from the beginning.
     Tcp,
     /// Multipath TCP, version 0 (RFC 6824).
     Mptcp0,
@@ -31,11 +31,11 @@ pub enum Protocol {
     Mptcp1,
 }
 
-/// Why a connection is or became plain TCP although an end asked for Multipath TCP.
+/// The reason why a connection is or became plain TCP although an end asked for Multipath TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fallback {
-    /// The SYN/ACK has no MP_CAPABLE: the server or a middlebox does not speak it.
+    /// The SYN/ACK has no MP_CAPABLE: the server or a middlebox does not support it.
     NotAnswered,
     /// Data came without a mapping.
     NoMapping,
@@ -43,17 +43,17 @@ pub enum Fallback {
     Infinite,
 }
 
-/// What was agreed in the first handshake.
+/// The parameters that were agreed in the first handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
-    /// The version that MP_CAPABLE names last.
+    /// The version in the last MP_CAPABLE.
     pub(crate) version: Option<u8>,
     pub(crate) keys: [Option<Key>; 2],
     pub(crate) fallback: Option<Fallback>,
     pub(crate) checksums: Checksums,
-    /// Tokens that the table does not know yet.
+    /// The tokens that the table does not know yet.
     pub(crate) new_tokens: Vec<u32>,
-    /// Options that were cut off by the snap length.
+    /// The number of options that the snap length cut off.
     pub(crate) options_cut: u64,
 }
 
@@ -74,7 +74,7 @@ impl Agreement {
         }
     }
 
-    /// Whether data is numbered as TCP numbers it.
+    /// Returns whether data has only TCP sequence numbers.
     pub(crate) const fn is_plain(&self) -> bool {
         self.version.is_none() || matches!(self.fallback, Some(Fallback::NotAnswered))
     }
@@ -83,31 +83,31 @@ impl Agreement {
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Its number in the capture, from 0.
+    /// The number of the connection in the capture, from 0.
     pub(crate) id: u64,
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
     pub(crate) agreement: Agreement,
     pub(crate) subflows: Vec<Subflow>,
-    /// What the client and the server send.
+    /// The data of the client and the data of the server.
     pub(crate) streams: [Stream; 2],
     pub(crate) handovers: Handovers,
     pub(crate) journal: Journal,
     pub(crate) marks: Marks,
-    /// What the client and the server send as the study counts it, if that is wanted.
+    /// The counts of the study for the data of the client and of the server, if they are wanted.
     pub(crate) pam16: Option<Box<[Pam16; 2]>>,
 }
 
-/// What is kept of connections besides what every report needs.
+/// The optional parts of a connection that are recorded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
-    /// Marks for plots.
+    /// Whether marks for plots are recorded.
     pub(crate) plots: bool,
-    /// The counts of [`Pam16`].
+    /// Whether the counts of [`Pam16`] are recorded.
     pub(crate) study: bool,
 }
 
-/// What a segment adds to the plots of its connection, if there are any.
+/// The marks that segments add to the plots of their connection, if plots are wanted.
 #[derive(Debug)]
 pub(crate) struct Marks {
     begin_ns: u64,
@@ -126,7 +126,7 @@ impl Marks {
         }
     }
 
-    /// What was added since it was taken last.
+    /// Removes and returns the marks that were added since the last call.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = (Side, Mark)> {
         self.list.iter_mut().flat_map(|list| list.drain(..))
     }
@@ -148,14 +148,15 @@ impl Connection {
         }
     }
 
-    /// Adds a subflow between these ends of the client and of the server; `None` if there are too many.
+    /// Adds a subflow between these ends of the client and of the server. Returns `None` if there are too
+    /// many.
     pub(crate) fn join(&mut self, now: u64, ends: [SocketAddr; 2], opener: Side) -> Option<u16> {
         let number = u16::try_from(self.subflows.len()).ok().filter(|n| usize::from(*n) < SUBFLOWS_MAX)?;
         self.subflows.push(Subflow::new(number, ends, opener, now));
         Some(number)
     }
 
-    /// Whether nothing more is to come.
+    /// Returns whether no further segment is expected.
     pub(crate) fn is_closed(&self) -> bool {
         self.journal.is_fast_closed() || self.subflows.iter().all(Subflow::is_closed)
     }
@@ -184,7 +185,7 @@ impl Connection {
         self.handovers.look(now, &self.subflows, &self.streams);
     }
 
-    /// Reads the options; returns whether there is a DSS, or can be one that was cut off.
+    /// Reads the options. Returns whether there is a DSS, or may be one that was cut off.
     fn options(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>) -> bool {
         let mut has_dss = false;
         for option in TcpOptions::new(segment.options) {
@@ -217,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// The receiver has all of `sender`'s data below the data sequence number `ack`.
+    /// Records that the receiver has all of `sender`'s data below the data sequence number `ack`.
     fn data_acked(&mut self, now: u64, sender: Side, ack: u64) {
         if let Some(bytes) = self.streams[sender.index()].acknowledge(now, ack) {
             self.marks.add(now, sender, 0, bytes, Kind::Acknowledged);
@@ -260,7 +261,8 @@ impl Connection {
         }
     }
 
-    /// Adds pieces of a subflow's payload to the data; returns what they were, and those without a mapping.
+    /// Adds pieces of a subflow's payload to the data. Returns their bytes by kind, and the pieces without a
+    /// mapping.
     fn pieces(
         &mut self,
         now: u64,
@@ -302,7 +304,7 @@ impl Connection {
         (split, unmapped)
     }
 
-    /// A slot of time is over in which the subflows of these bits carried new data.
+    /// Ends a slot of time, in which the subflows with bits in `busy` carried new data.
     fn slot(&mut self, now: u64, index: usize, busy: u64) {
         for subflow in &mut self.subflows {
             if subflow.number >= 64 || !subflow.is_established() || subflow.opened_ns() > now {
@@ -317,7 +319,7 @@ impl Connection {
         }
     }
 
-    /// FIN and RST.
+    /// Handles FIN and RST.
     fn ending(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>) {
         let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
         let is_plain = self.agreement.is_plain();
@@ -341,7 +343,7 @@ impl Connection {
         self.journal.add(now.saturating_sub(self.begin_ns), number, sender, what);
     }
 
-    /// From here on the only subflow's bytes are the data, one by one.
+    /// Treats the bytes of the only subflow as the data from here on.
     fn fall_back(&mut self, now: u64, number: u16, sender: Side, why: Fallback) {
         self.agreement.fallback = Some(why);
         for (stream, half) in self.streams.iter_mut().zip(&mut self.subflows[0].halves) {
@@ -356,7 +358,7 @@ impl Connection {
         self.event(now, number, sender, What::Fallback);
     }
 
-    /// The capture or the connection ends.
+    /// Ends the connection at its last segment, or at the end of the capture.
     pub(crate) fn finish(&mut self) {
         let is_open = !self.is_closed() && !self.journal.has_ended();
         for side in Side::BOTH {
@@ -372,7 +374,7 @@ impl Connection {
     }
 }
 
-/// What a segment means for the handshake, and when it was seen.
+/// Records the segment's part in the handshake, and the time of the segment.
 fn handshake(subflow: &mut Subflow, now: u64, sender: Side, segment: &Segment<'_>) {
     let is_opener = sender == subflow.opener;
     let half = &mut subflow.halves[sender.index()];
@@ -381,7 +383,7 @@ fn handshake(subflow: &mut Subflow, now: u64, sender: Side, segment: &Segment<'_
     let shakes = &mut subflow.handshake;
     if segment.has(flag::SYN) {
         half.syn(segment.seq);
-        // The time of a handshake counts from the last SYN: a lost one is no round trip.
+        // The handshake's time counts from the last SYN, because a lost SYN is no part of a round trip.
         match (is_opener, segment.has(flag::ACK)) {
             (true, _) => shakes.syn = shakes.syn.filter(|_| shakes.syn_ack.is_some()).or(Some(now)),
             (false, _) => shakes.syn_ack = shakes.syn_ack.filter(|_| shakes.ack.is_some()).or(Some(now)),
@@ -394,7 +396,7 @@ fn handshake(subflow: &mut Subflow, now: u64, sender: Side, segment: &Segment<'_
     }
 }
 
-/// Adds what a segment's payload was.
+/// Adds the bytes of a segment's payload to the counts, by kind.
 const fn count(half: &mut Half, split: &Split, unmapped_bytes: u64) {
     let counts = &mut half.counts;
     counts.unique_bytes += split.unique_bytes;

@@ -1,4 +1,4 @@
-//! Subflows as comma-separated values (RFC 4180): one row a subflow.
+//! Writes subflows as comma-separated values (RFC 4180), one row for each subflow.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,8 @@ const HALF_COLUMNS: [&str; 12] = [
     "last_data_s",
 ];
 
-/// The first line: the names of the columns, those of what the client sent with `up_`, of the server `down_`.
+/// Returns the first line with the names of the columns. Columns of the client's data begin with `up_`, those
+/// of the server's data with `down_`.
 #[must_use]
 pub fn header() -> String {
     let mut line = COLUMNS.join(",");
@@ -51,7 +52,7 @@ pub fn header() -> String {
     line + "\n"
 }
 
-/// The rows of a connection.
+/// Returns the rows of a connection.
 #[must_use]
 pub fn rows(report: &ConnectionReport) -> String {
     let mut text = String::new();
@@ -61,7 +62,7 @@ pub fn rows(report: &ConnectionReport) -> String {
     text
 }
 
-/// A word of an enum, as JSON has it: each implements `Debug` as its name in Rust, `TooLate` for `too_late`.
+/// Returns a variant's name as JSON has it, made from its `Debug` form: `too_late` from `TooLate`.
 fn word(value: impl std::fmt::Debug) -> String {
     let mut word = String::new();
     for letter in format!("{value:?}").chars() {

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-/// Buckets that a power of two is divided into.
+/// The buckets into which a power of two is divided.
 const PARTS: u64 = 8;
 const PARTS_LOG2: u32 = 3;
 
-/// How often values occurred, or how much weight they had. Quantiles are off by 12 % at most.
+/// Counts how often values occurred, or how much weight they had. Quantiles are wrong by at most 12 %.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Distribution {
     buckets: Vec<u64>,
@@ -20,19 +20,19 @@ pub(crate) struct Distribution {
 /// A distribution as it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// How many values there were.
+    /// The number of values.
     pub samples: u64,
-    /// The least of them.
+    /// The least value.
     pub min: u64,
-    /// Their mean, weighted as the quantiles are.
+    /// The mean of the values, weighted as the quantiles are.
     pub mean: f64,
-    /// Half of the weight is at most this.
+    /// The median: half of the weight is at most this.
     pub p50: u64,
-    /// 90 % of the weight is at most this.
+    /// The 90 % quantile: 90 % of the weight is at most this.
     pub p90: u64,
-    /// 99 % of the weight is at most this.
+    /// The 99 % quantile: 99 % of the weight is at most this.
     pub p99: u64,
-    /// The greatest.
+    /// The greatest value.
     pub max: u64,
 }
 
@@ -44,7 +44,7 @@ fn bucket(value: u64) -> usize {
     (u64::from(shift + 1) * PARTS + (value >> shift) - PARTS) as usize
 }
 
-/// The greatest value of a bucket.
+/// Returns the greatest value of a bucket.
 fn bucket_end(index: usize) -> u64 {
     let index = index as u64;
     if index < PARTS {
@@ -90,12 +90,12 @@ impl Distribution {
         self.max
     }
 
-    /// The weight of values of the bucket of `limit` and below, and all weight.
+    /// Returns the weight of the values in the bucket of `limit` and below, and the weight of all values.
     pub(crate) fn below(&self, limit: u64) -> (u64, u64) {
         (self.buckets.iter().take(bucket(limit) + 1).sum(), self.weight)
     }
 
-    /// Adds all values of another one.
+    /// Adds all values of another distribution.
     pub(crate) fn merge(&mut self, other: &Self) {
         if other.samples == 0 {
             return;
@@ -111,7 +111,7 @@ impl Distribution {
         }
     }
 
-    /// What is reported; `None` without samples.
+    /// Returns the quantiles, or `None` without samples.
     pub(crate) fn report(&self) -> Option<Quantiles> {
         (self.samples > 0).then(|| Quantiles {
             samples: self.samples,

@@ -1,4 +1,4 @@
-//! One direction of one subflow: its TCP sequence, its mappings, its acknowledgements.
+//! One direction of one subflow: its TCP sequence numbers, its mappings and its acknowledgements.
 
 use std::collections::VecDeque;
 
@@ -8,61 +8,61 @@ use crate::distribution::Distribution;
 use crate::round_trips::RoundTrips;
 use crate::runs::{Piece, Runs};
 
-/// Sequence numbers are counted from here, so that none is below zero.
+/// The offset of all sequence numbers, so that none is below zero.
 const EPOCH: u64 = 1 << 32;
-/// Mappings that are remembered: a sender repeats the one of the segment, rarely an old one.
+/// The most mappings that are remembered. A sender repeats the mapping of the segment, rarely an old one.
 const MAPPINGS_MAX: usize = 64;
 
 /// A piece of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadPiece {
-    /// Its first number on the subflow, and the number after its last.
+    /// The first number of the piece on the subflow, and the number after its last.
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Whether the subflow sends it for the first time.
+    /// Whether the subflow sends the piece for the first time.
     pub(crate) is_new: bool,
 }
 
-/// Where bytes of the subflow belong in the data.
+/// The position of a range of the subflow's bytes in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// The first byte's number on the subflow.
     pub(crate) seq: u64,
-    /// Its data sequence number.
+    /// The first byte's data sequence number.
     pub(crate) data_seq: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub(crate) bytes: u64,
 }
 
-/// What a direction of a subflow has carried, in packets or in bytes.
+/// Counts of the segments and bytes that one direction of a subflow has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Segments with and without payload.
+    /// The segments, with and without payload.
     pub(crate) packets: u64,
-    /// Payload of all segments.
+    /// The payload of all segments, bytes.
     pub(crate) payload_bytes: u64,
-    /// Data that no subflow had sent before.
+    /// The bytes of data that no subflow had sent before.
     pub(crate) unique_bytes: u64,
-    /// Payload with TCP sequence numbers that were sent before, and its segments.
+    /// The payload with TCP sequence numbers that were sent before, in bytes, and its segments.
     pub(crate) retransmitted: (u64, u64),
-    /// Data that another subflow had sent first.
+    /// The bytes of data that another subflow had sent first, and their segments.
     pub(crate) reinjected: (u64, u64),
-    /// Data that this subflow had sent first, under new sequence numbers.
+    /// The bytes of data that this subflow had sent first, under other sequence numbers, and their segments.
     pub(crate) resent: (u64, u64),
-    /// Payload without a mapping.
+    /// The payload without a mapping, bytes.
     pub(crate) unmapped_bytes: u64,
 }
 
-/// When things were last seen, nanoseconds; `None`: never.
+/// The times of certain segments, ns; `None` if there was no such segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
-    /// Any segment.
+    /// The last segment of any kind.
     pub(crate) segment: Option<u64>,
-    /// The first payload.
+    /// The first segment with payload.
     pub(crate) first_data: Option<u64>,
-    /// Payload whose TCP sequence numbers are new.
+    /// The last segment with payload that has new TCP sequence numbers.
     pub(crate) new_data: Option<u64>,
-    /// An acknowledgement on no SYN and no RST.
+    /// The last acknowledgement on no SYN and no RST.
     pub(crate) ack: Option<u64>,
     /// The first FIN.
     pub(crate) fin: Option<u64>,
@@ -77,45 +77,45 @@ pub(crate) struct Half {
     pub(crate) isn: Option<u64>,
     pub(crate) counts: Counts,
     pub(crate) times: Times,
-    /// The receiver's acknowledgements, and how far they have come.
+    /// The highest number that the receiver has acknowledged.
     pub(crate) acked: Option<u64>,
     pub(crate) ack_bytes: Distribution,
-    /// From a segment to its acknowledgement.
+    /// The round trips from a segment to its acknowledgement.
     pub(crate) round_trips: RoundTrips,
-    /// Slots of time in which it carried new data, and in which only siblings did.
+    /// The slots of time in which the subflow carried new data, and those in which only other subflows did.
     pub(crate) slots: (u32, u32),
     seen: Option<Runs>,
     mappings: VecDeque<Mapping>,
-    /// The pieces of the last payload: kept, so that none is allocated for each segment.
+    /// The pieces of the last payload, kept so that no list is allocated for each segment.
     pub(crate) pieces: Vec<PayloadPiece>,
 }
 
 impl Half {
-    /// A sequence number in 64 bits: the one closest to what was seen last.
+    /// Returns a sequence number in 64 bits: the value closest to the highest number so far.
     pub(crate) fn number(&self, seq: u32) -> u64 {
         let near = self.seen.as_ref().map_or(EPOCH + u64::from(seq), Runs::high);
         expand(seq, near)
     }
 
-    /// A SYN: the first byte of data has the next number.
+    /// Takes a SYN with number `seq`; the first byte of data has the next number.
     pub(crate) fn syn(&mut self, seq: u32) {
         let isn = EPOCH + u64::from(seq);
         self.isn = Some(isn);
         self.seen.get_or_insert_with(|| Runs::new(isn + 1));
     }
 
-    /// The first number of payload.
+    /// Returns the first number of payload, if the SYN was captured.
     pub(crate) fn first(&self) -> Option<u64> {
         self.isn.map(|isn| isn + 1)
     }
 
-    /// The highest number that was sent, and with it that nothing is sent which was not acknowledged.
+    /// Returns the bytes between the highest number that was sent and the highest that was acknowledged.
     pub(crate) fn outstanding_bytes(&self) -> u64 {
         let high = self.seen.as_ref().map_or(0, Runs::high);
         self.acked.map_or(0, |acked| high.saturating_sub(acked))
     }
 
-    /// Remembers a mapping; returns whether it was not known.
+    /// Remembers a mapping. Returns whether it was not known.
     pub(crate) fn map(&mut self, mapping: Mapping) -> bool {
         if self.mappings.iter().rev().any(|known| *known == mapping) {
             return false;
@@ -127,14 +127,16 @@ impl Half {
         true
     }
 
-    /// The mapping of the same data and subflow numbers, wherever its first byte is: for captures without the
-    /// SYN, where a mapping is placed by the segment on which it is first seen.
+    /// Returns the remembered mapping with this data sequence number and length, wherever its first byte is.
+    /// Captures without the SYN need it, because they place a mapping by the segment on which it is first
+    /// seen.
     pub(crate) fn known(&self, data_seq: u64, bytes: u64) -> Option<Mapping> {
         let same = |known: &&Mapping| known.data_seq == data_seq && known.bytes == bytes;
         self.mappings.iter().rev().find(same).copied()
     }
 
-    /// The data sequence numbers of `start..end`, piece by piece: `None` where no mapping is known.
+    /// Hands the data sequence numbers of `start..end` to `each`, piece by piece; `None` where no mapping is
+    /// known.
     pub(crate) fn data(&self, start: u64, end: u64, mut each: impl FnMut(Option<u64>, u64)) {
         let mut at = start;
         while at < end {
@@ -155,7 +157,7 @@ impl Half {
         }
     }
 
-    /// Takes payload at `start..end` apart into `pieces`. Returns whether any is new on this subflow.
+    /// Cuts the payload at `start..end` into `pieces`. Returns whether any of them is new on this subflow.
     pub(crate) fn payload(&mut self, now: u64, start: u64, end: u64) -> bool {
         let seen = self.seen.get_or_insert_with(|| Runs::new(start));
         let pieces = &mut self.pieces;
@@ -190,7 +192,7 @@ impl Half {
             self.acked = Some(ack);
             return;
         };
-        // An acknowledgement of more than was sent belongs to segments that were not captured.
+        // An acknowledgement beyond the numbers that were sent belongs to segments that were not captured.
         if ack <= before || ack - before > 1 << 31 {
             return;
         }
@@ -199,12 +201,12 @@ impl Half {
         self.round_trips.acknowledged(now, ack);
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether this direction has ended by FIN or RST.
     pub(crate) fn is_closed(&self) -> bool {
         self.times.fin.is_some() || self.times.reset.is_some()
     }
 
-    /// Runs that were forgotten.
+    /// Returns how many runs were forgotten.
     pub(crate) fn forgotten(&self) -> u64 {
         self.seen.as_ref().map_or(0, Runs::forgotten)
     }

@@ -1,8 +1,8 @@
-//! Which subflow took over from which, when and why.
+//! Finds which subflow took over from which, when and why.
 //!
-//! A subflow *leaves* when it is closed, reset, made a backup, when its address is removed, or when it is
-//! silent while data is on its way. It is a handover if it had carried data shortly before, and another one
-//! carried data for longer than a margin after it.
+//! A subflow *leaves* when it is closed, reset or made a backup, when its address is removed, or when it is
+//! silent while data is on its way. A leave is a handover if the subflow had carried data shortly before, and
+//! another subflow carried data for longer than a margin after it.
 
 use serde::Serialize;
 
@@ -10,57 +10,58 @@ use crate::half::Half;
 use crate::stream::{STALL_NS, Stream};
 use crate::subflow::{Side, Subflow};
 
-/// How long after a subflow has left another one must carry data, ns. What follows within it is the end of a
-/// connection whose subflows end one after the other.
+/// Another subflow must carry data for longer than this after a leave, ns. A shorter time is the end of a
+/// connection, whose subflows end one after the other.
 pub const MARGIN_NS: u64 = 200_000_000;
-/// A subflow that had carried no new data for so long before it left was not in use, ns.
+/// A subflow that carried no new data for this long before it left was not in use, ns.
 const IN_USE_NS: u64 = 2_000_000_000;
-/// A stall that begins within this time before or after the leave belongs to it, ns.
+/// A stall belongs to a leave if it begins at most this long before it, or `STALL_AFTER_NS` after it, ns.
 const STALL_BEFORE_NS: u64 = 500_000_000;
 const STALL_AFTER_NS: u64 = 2_000_000_000;
-/// After MP_PRIO what was already queued may still be sent, ns.
+/// After MP_PRIO a subflow may still send queued data for this long, ns.
 const PRIO_GRACE_NS: u64 = 1_000_000_000;
-/// Silence is looked for so often, ns.
+/// The time between two looks for silent subflows, ns.
 const LOOK_NS: u64 = 50_000_000;
-/// The longest silence that is waited for, however long round trips were, ns.
+/// The longest silence that is waited for before a subflow has left, even if round trips are long, ns.
 const SILENCE_MAX_NS: u64 = 5_000_000_000;
-/// Leaves that are remembered of a connection.
+/// The most leaves of a connection that are remembered.
 const LEAVES_MAX: usize = 256;
 
-/// Why a subflow left.
+/// The reason why a subflow left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Data was on its way and nothing came any more.
+    /// Data was on its way and no segment came any more.
     Silence,
-    /// Its address was removed.
+    /// The subflow's address was removed.
     RemoveAddr,
-    /// It became a backup.
+    /// The subflow became a backup.
     Prio,
-    /// It was closed.
+    /// The subflow was closed.
     Fin,
-    /// It was reset.
+    /// The subflow was reset.
     Reset,
 }
 
-/// A handover.
+/// A handover from one subflow to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Handover {
     /// The subflow that left.
     pub from: u16,
     /// The subflow that carried data next.
     pub to: u16,
-    /// Why.
+    /// The reason why the subflow left.
     pub cause: Cause,
-    /// When it left, seconds since the connection began. Of silence: when it was last heard.
+    /// When the subflow left, seconds since the connection began. A silent subflow left when it was last
+    /// heard.
     pub at_s: f64,
-    /// From there to the first data on another subflow, milliseconds.
+    /// The time from the leave to the first data on another subflow, milliseconds.
     pub first_data_after_ms: f64,
-    /// The longest time that the receiver's stream stood still around it, milliseconds; 0 below 200.
+    /// The longest time that the receiver's stream stood still around the leave, milliseconds; 0 below 200.
     pub stood_still_ms: f64,
-    /// New data on other subflows until it came back or the connection ended.
+    /// The bytes of new data on other subflows until this one came back or the connection ended.
     pub bytes_after: u64,
-    /// When it carried new data again, seconds since the connection began.
+    /// When the subflow carried new data again, seconds since the connection began.
     pub returned_s: Option<f64>,
 }
 
@@ -69,9 +70,9 @@ struct Leave {
     subflow: u16,
     cause: Cause,
     at_ns: u64,
-    /// The subflow had carried new data shortly before, and in which directions.
+    /// Whether the subflow had carried new data shortly before, by direction.
     was_used: [bool; 2],
-    /// The first and the last new data on others, and by whom.
+    /// The times of the first and the last new data on other subflows, and the first subflow that carried it.
     taken: Option<(u64, u64, u16)>,
     bytes: u64,
     returned_ns: Option<u64>,
@@ -82,12 +83,12 @@ struct Leave {
 pub(crate) struct Handovers {
     leaves: Vec<Leave>,
     next_look_ns: u64,
-    /// Leaves that no return has ended.
+    /// The number of leaves after which the subflow has not returned.
     open: usize,
 }
 
 impl Handovers {
-    /// `subflow` leaves at `at_ns`. The first cause counts.
+    /// Records that `subflow` leaves at `at_ns`. Only the first cause counts until it returns.
     pub(crate) fn leave(&mut self, subflow: &Subflow, cause: Cause, at_ns: u64) {
         let has_left =
             self.leaves.iter().any(|leave| leave.subflow == subflow.number && leave.returned_ns.is_none());
@@ -112,7 +113,7 @@ impl Handovers {
         self.open += 1;
     }
 
-    /// `subflow` carries data that is new to it; both its ends were last heard at `alive_ns`.
+    /// Records that `subflow` carries data that is new to it; both its ends were last heard at `alive_ns`.
     pub(crate) fn data(&mut self, now: u64, (subflow, alive_ns): (u16, u64), sender: Side, bytes: u64) {
         if self.open == 0 {
             return;
@@ -121,7 +122,7 @@ impl Handovers {
         let has_left = self.leaves.iter().filter(is_open).any(|leave| leave.subflow == subflow);
         for leave in self.leaves.iter_mut().filter(|leave| leave.returned_ns.is_none()) {
             if leave.subflow != subflow {
-                // What is still sent on others that have left takes nothing over.
+                // Data on another subflow that has left, too, takes nothing over.
                 if leave.was_used[sender.index()] && !has_left {
                     let (first, _, to) = leave.taken.unwrap_or((now, now, subflow));
                     leave.taken = Some((first, now, to));
@@ -129,7 +130,7 @@ impl Handovers {
                 }
                 continue;
             }
-            // What is sent into silence is no return before the other end is heard again.
+            // Data that is sent into silence is no return until the other end is heard again.
             let is_back = match leave.cause {
                 Cause::Silence => alive_ns > leave.at_ns,
                 Cause::Prio => now > leave.at_ns + PRIO_GRACE_NS,
@@ -160,8 +161,8 @@ impl Handovers {
                 let patience = (2 * rtt_ns).clamp(STALL_NS, SILENCE_MAX_NS);
                 let was_used = half.counts.unique_bytes > 0
                     && half.times.new_data.is_some_and(|last| alive.saturating_sub(last) <= IN_USE_NS);
-                // At the sender's tap what was sent is not acknowledged; at the receiver's the rest of the
-                // stream waits for what never came, from when the bytes that were ahead of it have arrived.
+                // At the sender's tap, the data that was sent is not acknowledged. At the receiver's tap, the
+                // stream waits for missing data, from the time at which the bytes before it had arrived.
                 let stream = &streams[side.index()];
                 let stands = stream.standing_ns(now);
                 let is_of_it = stands <= silence + STALL_BEFORE_NS && silence <= stands + STALL_AFTER_NS;
@@ -177,7 +178,7 @@ impl Handovers {
         }
     }
 
-    /// The handovers, times relative to `start_ns`.
+    /// Returns the handovers, with times relative to `start_ns`.
     pub(crate) fn report(&self, start_ns: u64, streams: &[Stream; 2]) -> Vec<Handover> {
         let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
         let qualified = self.leaves.iter().filter_map(|leave| {

@@ -1,8 +1,8 @@
-//! The report as one HTML page that needs nothing else: tables, findings, and a sequence plot of each
+//! Writes the report as one HTML page without other files: tables, findings, and a sequence plot of each
 //! direction.
 //!
-//! All text is escaped, also what only looks harmless: names of files come from outside. The page's policy
-//! (CSP) forbids it to load anything. What the script draws is numbers and words of a fixed set.
+//! All text is escaped, even if it looks harmless, because names of files come from outside. The page's
+//! policy (CSP) forbids it to load anything. The script draws only numbers and words of a fixed set.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -17,12 +17,12 @@ use crate::words;
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/script.js");
-/// Subflows that can be switched off one by one.
+/// Only subflows with numbers below this can be switched off one by one.
 const SUBFLOWS_SHOWN: usize = 12;
-/// Colours of subflows in the style sheet.
+/// The number of colours of subflows in the style sheet.
 const COLORS: u16 = 6;
 
-/// Text as HTML shows it.
+/// Text that is escaped for HTML.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -34,7 +34,7 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // Letters that are not seen could turn the text around.
+                // Invisible letters could reverse the direction of the text.
                 letter if letter.is_control() || is_format(letter) => f.write_char('\u{fffd}')?,
                 letter => f.write_char(letter)?,
             }
@@ -43,7 +43,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Marks that change the direction of text, or have no width.
+/// Returns whether a letter changes the direction of text or has no width.
 const fn is_format(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -51,7 +51,7 @@ const fn is_format(letter: char) -> bool {
 /// Writes the page of a capture that is called `name`.
 ///
 /// # Errors
-/// Those of `out`.
+/// If writing to `out` fails.
 pub fn write(out: &mut impl io::Write, name: &str, summary: &Summary, totals: &Totals) -> io::Result<()> {
     let name = Escaped(name);
     write!(
@@ -129,7 +129,7 @@ fn direction(html: &mut String, report: &ConnectionReport, side: Side) {
     }
 }
 
-/// A plot with its legend and its numbers.
+/// Writes a plot with its legend and its numbers.
 fn figure(html: &mut String, report: &ConnectionReport, side: Side, plot: &Plot) {
     let name = words::towards(side);
     let _ = writeln!(
@@ -170,9 +170,10 @@ fn figure(html: &mut String, report: &ConnectionReport, side: Side, plot: &Plot)
     );
 }
 
-/// The data of a plot: microseconds since the connection began, bytes since the first of the direction. Of
-/// each mark: the begin (since that of the mark before), the duration, the first byte, the length, subflow,
-/// kind. Of each event: when, whether it is a handover (1) or not (0), its subflow, words.
+/// Returns the data of a plot as JSON, in microseconds since the connection began and bytes since the first
+/// of the direction. Each mark has its begin (since the begin of the mark before), duration, first byte,
+/// length, subflow and kind. Each event has its time, 1 if it is a handover and else 0, its subflow and its
+/// words.
 fn numbers(report: &ConnectionReport, side: Side, plot: &Plot) -> String {
     let stream = report.streams.from(side);
     let micros = |seconds: f64| (seconds * 1e6) as u64;
@@ -205,7 +206,8 @@ fn numbers(report: &ConnectionReport, side: Side, plot: &Plot) -> String {
     text
 }
 
-/// What is written along the time: words that need no escape, in the order of time.
+/// Returns the events that are written along the time axis, in the order of time, in words that need no
+/// escape.
 fn signs(report: &ConnectionReport) -> Vec<(u64, bool, u16, String)> {
     let mut signs = Vec::new();
     for handover in &report.handovers {

@@ -1,4 +1,4 @@
-//! What happened in a connection besides data, in order.
+//! Records the events of a connection besides data, in order.
 
 use std::net::IpAddr;
 
@@ -6,74 +6,74 @@ use serde::Serialize;
 
 use crate::subflow::Side;
 
-/// Events of one connection that are kept; the others are counted.
+/// The most events of one connection that are kept; the others are counted.
 const EVENTS_MAX: usize = 512;
 
-/// Something that one end of a connection did.
+/// An action of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// Nanoseconds since the connection began.
+    /// The time of the event, nanoseconds since the connection began.
     pub at_ns: u64,
-    /// The subflow on which it was seen.
+    /// The subflow on which the event was seen.
     pub subflow: u16,
-    /// Who did it.
+    /// The end that acted.
     pub by: Side,
-    /// What it was.
+    /// The kind of the event.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What an end did.
+/// The kind of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
-    /// It opened a subflow: the SYN.
+    /// The end opened a subflow with a SYN.
     Join {
-        /// As a backup.
+        /// Whether the subflow is a backup.
         backup: bool,
     },
-    /// It announced an address.
+    /// The end announced an address.
     AddAddr {
         /// The address's identifier.
         address_id: u8,
         /// The address.
         address: IpAddr,
-        /// The port, if one was said.
+        /// The port, if one was announced.
         port: Option<u16>,
-        /// Whether the HMAC is right, where there is one and both keys are known.
+        /// Whether the HMAC is right, if there is one and both keys are known.
         hmac_is_right: Option<bool>,
     },
-    /// It has received an announcement.
+    /// The end confirmed an announcement that it has received.
     AddAddrEcho {
         /// The address's identifier.
         address_id: u8,
     },
-    /// It has lost addresses.
+    /// The end has lost addresses.
     RemoveAddr {
-        /// Their identifiers.
+        /// The identifiers of the addresses.
         address_ids: Vec<u8>,
     },
-    /// It changed whether a subflow is a backup.
+    /// The end made a subflow a backup, or no backup any more.
     Prio {
-        /// What the subflow is now.
+        /// Whether the subflow is a backup now.
         backup: bool,
     },
-    /// It found a wrong checksum.
+    /// The end found a wrong checksum.
     Fail,
-    /// It closed the connection at once.
+    /// The end closed the connection at once.
     FastClose,
-    /// It has no more data (DATA_FIN).
+    /// The end has no more data (DATA_FIN).
     DataFin,
-    /// It has no more data on this subflow.
+    /// The end has no more data on this subflow.
     Fin,
-    /// It reset the subflow.
+    /// The end reset the subflow.
     Reset {
-        /// MP_TCPRST's reason, if there was one.
+        /// The reason in an MP_TCPRST, if there was one.
         reason: Option<u8>,
     },
     /// Multipath TCP was given up: plain TCP follows.
     Fallback,
-    /// An option can't be read although all of it was captured.
+    /// The end sent an option that cannot be read although all of it was captured.
     Malformed,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn add(&mut self, at_ns: u64, subflow: u16, by: Side, what: What) {
-        // These are repeated until they are acknowledged; once is enough.
+        // These options are repeated until they are acknowledged; only the first one is recorded.
         let known = match what {
             What::DataFin => std::mem::replace(&mut self.data_fin[by.index()], true),
             What::FastClose => std::mem::replace(&mut self.fast_closed, true),
@@ -110,7 +110,7 @@ impl Journal {
         }
     }
 
-    /// Whether both ends have said that they have no more data, or one has closed at once.
+    /// Returns whether both ends have said that they have no more data, or one has closed at once.
     pub(crate) fn has_ended(&self) -> bool {
         self.fast_closed || self.data_fin == [true; 2]
     }

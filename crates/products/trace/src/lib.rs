@@ -1,8 +1,8 @@
-//! Captures of Multipath TCP and TCP in, statistics out.
+//! Analyses captures of Multipath TCP and TCP.
 //!
-//! **Purpose.** Reads a capture as a stream, finds the connections in it and the subflows of each, and says
-//! byte for byte which subflow carried what, what was sent twice and why, how long the receiver waited, and
-//! which subflow took over from which. It reads what any `tcpdump` writes, also while it writes.
+//! **Purpose.** Reads a capture as a stream and finds the connections in it and the subflows of each. Reports
+//! byte for byte which subflow carried which data, what was sent twice and why, how long the receiver waited,
+//! and which subflow took over from which. Reads the files of any `tcpdump`, also while it writes them.
 //!
 //! **Non-goals.** It does not capture, decrypt, reassemble payload or decode applications. It knows no
 //! protocol but TCP and Multipath TCP.
@@ -16,27 +16,28 @@
 //!                                                                   │ handovers, journal, audit
 //! ```
 //!
-//! Nothing is allocated for a segment in order, and all that grows has a limit (`*_MAX`): what goes beyond is
-//! counted in the report.
+//! Nothing is allocated for a segment in order. Everything that grows has a limit (`*_MAX`); what exceeds a
+//! limit is counted in the report.
 //!
-//! **Refused.** What is no capture, a record that contradicts itself, zeros in place of records, a file that
-//! ends within a record: [`CaptureError`] says at which byte and frame; what came before is reported all the
-//! same. Frames that are no TCP, fragments and cut headers are counted in [`Totals`].
+//! **Refused.** Input that is not a capture, a record that contradicts itself, zeros in place of records, and
+//! a file that ends within a record. [`CaptureError`] says at which byte and frame; everything before the
+//! error is still reported. Frames without TCP, fragments and cut headers are counted in [`Totals`].
 //!
 //! **Definitions** (`exact`; README.md has them with their sources): a byte of data is *unique* when no
 //! subflow has sent it before; *retransmitted* when its TCP sequence number was sent before on its subflow;
-//! *reinjected* when it has a new TCP sequence number and another subflow sent it first; *re-sent* when the
-//! same subflow did. A mapping is never counted by its length, as each segment repeats it.
+//! *reinjected* when it has a new TCP sequence number and another subflow sent it first; *re-sent* when it
+//! has a new TCP sequence number and the same subflow sent it first. The length of a mapping is never
+//! counted, because each segment repeats the mapping.
 //!
 //! **Map.**
-//! * [`capture`]: files and pipes to frames; [`mod@segment`]: frames to TCP segments.
-//! * [`table`]: segments to connections; `connection`, `subflow`, `half`, `stream`: what is known of each.
-//! * `runs`: which numbers were seen and who sent them first; `round_trips`: from there to the
-//!   acknowledgement; `distribution`: quantiles in constant memory.
-//! * [`handover`], [`journal`], [`audit`]: what is found besides.
-//! * [`report`]: what is told of a connection; [`summary`]: the same for people, in `words`; [`html`]: as a
-//!   page with sequence plots ([`plot`]); [`csv`]: for tables.
-//! * [`anonymise`]: a copy of a capture that others may have.
+//! * [`capture`]: from files and pipes to frames; [`mod@segment`]: from frames to TCP segments.
+//! * [`table`]: from segments to connections; `connection`, `subflow`, `half`, `stream`: the state of each.
+//! * `runs`: which numbers were seen and which subflow sent them first; `round_trips`: times from a segment
+//!   to its acknowledgement; `distribution`: quantiles in constant memory.
+//! * [`handover`], [`journal`], [`audit`]: handovers, events and checksums.
+//! * [`report`]: the report of a connection; [`summary`]: the report as text, in `words`; [`html`]: the
+//!   report as a page with sequence plots ([`plot`]); [`csv`]: the report as a table.
+//! * [`anonymise`]: a copy of a capture that can be shared.
 //! * [`both_ends`]: two captures of the same transfers; [`study`]: many captures, beside the numbers of a
 //!   paper and as its scripts count (`pam16`).
 #![forbid(unsafe_code)]

@@ -1,22 +1,23 @@
-//! What the scripts of the study of smartphones count of a connection, beside the exact numbers.
+//! Counts the bytes of a connection as the scripts of the study of smartphones do, beside the exact numbers.
 //!
 //! Sources: De Coninck, Baerts, Hesmans, Bonaventure, *A First Analysis of Multipath TCP on Smartphones*,
 //! PAM 2016, and its scripts, <https://github.com/multipath-tcp/mptcp-analysis-scripts>, with mptcptrace
-//! below them. They look at where mappings begin, in 32 bits, and add the lengths of mappings. A sender that
-//! repeats a mapping on each of its segments counts once here, as it would have with the Linux of the study.
+//! below them. The scripts look at the first numbers of mappings, in 32 bits, and add the lengths of
+//! mappings. A sender that repeats a mapping on each of its segments counts once here, as it would have with
+//! the Linux of the study.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::distribution::Distribution;
 use crate::stream::Blocks;
 
-/// Beginnings of mappings, and sequence numbers, that are remembered; then all are forgotten.
+/// The most beginnings of mappings, and of segments, that are remembered; beyond it all are forgotten.
 const SEEN_MAX: usize = 1 << 16;
 
-/// One direction of a connection.
+/// The counts of one direction of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pam16 {
-    /// Who sent a mapping first.
+    /// The subflow that first sent a mapping, by the mapping's first number.
     starts: HashMap<u32, u16>,
     last: Option<(u16, u32)>,
     /// The beginnings of segments with payload, by subflow.
@@ -26,20 +27,20 @@ pub(crate) struct Pam16 {
     blocks: Blocks,
 }
 
-/// What it has counted.
+/// The finished counts of one direction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pam16Counts {
-    /// Lengths of mappings that another subflow began at the same number before.
+    /// The lengths of mappings whose first number another subflow had used for a mapping before.
     pub(crate) reinjected_bytes: u64,
-    /// Payload of segments that began at a sequence number at which one began before.
+    /// The payload of segments whose first sequence number an earlier segment with payload had.
     pub(crate) retransmitted_bytes: u64,
-    /// Runs of segments with a mapping on one subflow, and their segments.
+    /// The runs of segments with a mapping on one subflow; `block_packets` has their segments.
     pub(crate) blocks: u64,
     pub(crate) block_packets: Distribution,
 }
 
 impl Pam16 {
-    /// A segment of `subflow` has a mapping.
+    /// Counts the mapping of a segment of `subflow`.
     pub(crate) fn mapping(&mut self, subflow: u16, data_seq: u64, bytes: u64) {
         let start = data_seq as u32;
         self.blocks.packet(subflow);
@@ -54,7 +55,7 @@ impl Pam16 {
         }
     }
 
-    /// A segment of `subflow` has payload.
+    /// Counts the payload of a segment of `subflow`.
     pub(crate) fn payload(&mut self, subflow: u16, seq: u32, bytes: u64) {
         if self.segments.len() == SEEN_MAX {
             self.segments.clear();

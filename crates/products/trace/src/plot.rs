@@ -1,53 +1,54 @@
-//! What data looks like over time, in bounded memory: marks for a sequence plot.
+//! Marks for a sequence plot: data over time, in bounded memory.
 //!
-//! A mark is a run of data that one subflow sent as one kind, or the receiver acknowledged, within a slot of
-//! time. A direction with too many marks has its slots doubled and joins those that are in one slot then:
-//! what is drawn stays true to the width of a slot. All directions together have a limit, too.
+//! A mark is a run of data that one subflow sent as one kind, or that the receiver acknowledged, within a
+//! slot of time. If a direction has too many marks, the width of its slots is doubled and the marks within
+//! one slot are joined. The plot stays exact to the width of a slot. All directions together have a limit,
+//! too.
 
 use std::collections::HashMap;
 
 use crate::subflow::Side;
 
-/// Marks of one direction at most.
+/// The most marks of one direction.
 pub(crate) const MARKS_MAX: usize = 8192;
-/// Marks of one direction that always have room.
+/// The number of marks for which a direction always has room.
 const MARKS_MIN: usize = 32;
-/// Marks of all connections at one time, of 40 bytes each.
+/// The most marks of all connections at one time, of 40 bytes each.
 const ALL_MARKS_MAX: usize = 1 << 18;
-/// Connections at one time that are plotted at most.
+/// The most connections that are plotted at one time.
 const PLOTS_MAX: usize = ALL_MARKS_MAX / (2 * MARKS_MIN);
-/// The first slots of time, ns.
+/// The width of slots at first, ns.
 const SLOT_NS: u64 = 100_000;
-/// So many of the last marks are looked at for one that goes on.
+/// The number of last marks among which a mark to be extended is looked for.
 const RECENT: usize = 16;
 
-/// What a mark shows.
+/// The kind of data that a mark shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Data that no subflow had sent before.
     New,
-    /// TCP sent it again on the same subflow.
+    /// Data that TCP sent again on the same subflow.
     Retransmitted,
-    /// Another subflow had sent it first.
+    /// Data that another subflow had sent first.
     Reinjected,
-    /// The same subflow had, under other sequence numbers.
+    /// Data that the same subflow had sent first, under other sequence numbers.
     Resent,
-    /// The receiver has acknowledged it.
+    /// Data that the receiver has acknowledged.
     Acknowledged,
-    /// It was never seen, although later data was.
+    /// Data that was never seen, although later data was.
     Missing,
 }
 
-/// A run of data.
+/// A run of data in a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// From its first to its last segment, ns since the connection began.
+    /// The times of the first and the last segment of the run, ns since the connection began.
     pub time_ns: (u64, u64),
-    /// From its lowest to its highest byte, counted from the first of the direction.
+    /// The lowest byte and the end of the highest, counted from the first byte of the direction.
     pub bytes: (u64, u64),
-    /// Who sent it; of acknowledged and missing data nothing.
+    /// The subflow that sent the data; 0 without meaning for acknowledged and missing data.
     pub subflow: u16,
-    /// What it is.
+    /// The kind of the data.
     pub kind: Kind,
 }
 
@@ -76,7 +77,7 @@ impl Plot {
         }
     }
 
-    /// Doubles the slots until at most so many marks are left.
+    /// Doubles the slots until at most `marks_max` marks are left.
     fn shrink(&mut self, marks_max: usize) {
         while self.marks.len() > marks_max && self.slot_ns < 1 << 62 {
             self.slot_ns *= 2;
@@ -90,7 +91,7 @@ impl Plot {
         }
     }
 
-    /// Adds what was never seen: it is drawn where the data behind it was sent.
+    /// Adds data that was never seen. The mark is drawn at the time at which the data behind it was sent.
     pub(crate) fn missing(&mut self, gap: (u64, u64)) {
         let behind = |mark: &&Mark| mark.kind == Kind::New && mark.bytes.0 >= gap.1;
         if let Some(time_ns) = self.marks.iter().find(behind).map(|mark| mark.time_ns.0) {
@@ -100,7 +101,7 @@ impl Plot {
     }
 }
 
-/// Whether one of the last marks goes on with `mark`, and if so makes it.
+/// Joins `mark` with one of the last marks if it continues that mark. Returns whether it did.
 fn join(marks: &mut [Mark], mark: Mark, slot_ns: u64) -> bool {
     let slot = mark.time_ns.0 / slot_ns;
     let same = |old: &&mut Mark| {
@@ -116,7 +117,7 @@ fn join(marks: &mut [Mark], mark: Mark, slot_ns: u64) -> bool {
 #[derive(Debug)]
 pub(crate) struct Plots {
     open: HashMap<u64, [Plot; 2]>,
-    /// All their marks, and how many one direction may have now.
+    /// The number of all marks, and the most marks that one direction may have now.
     marks: usize,
     marks_max: usize,
 }
@@ -151,7 +152,7 @@ impl Plots {
         }
     }
 
-    /// The plots of a connection that has ended.
+    /// Removes and returns the plots of a connection that has ended.
     pub(crate) fn take(&mut self, connection: u64) -> Option<[Plot; 2]> {
         let plots = self.open.remove(&connection)?;
         self.marks -= plots.iter().map(|plot| plot.marks.len()).sum::<usize>();

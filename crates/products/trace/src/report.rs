@@ -1,4 +1,4 @@
-//! What is reported of a connection: numbers with their units, ready to be written as JSON.
+//! The report of a connection: numbers with their units, ready to be written as JSON.
 
 use std::net::SocketAddr;
 
@@ -15,99 +15,99 @@ use crate::plot::Plot;
 use crate::stream::{SLOT_NS, Stream};
 use crate::subflow::{Side, Subflow};
 
-/// Data that fits into the first window of a subflow (RFC 6928: ten segments), bytes.
+/// The data that fits into the first window of a subflow (RFC 6928: ten segments), bytes.
 const FIRST_WINDOW_BYTES: u64 = 10 * 1460;
 
-/// Where the capture was made, as the round trips show.
+/// The place of the capture, as the round trips show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tap {
-    /// At the client: it answers at once.
+    /// At the client, which answers at once.
     Client,
-    /// At the server.
+    /// At the server, which answers at once.
     Server,
-    /// Between both.
+    /// Between client and server.
     Between,
-    /// No handshake was captured.
+    /// Unknown, because no handshake was captured.
     Unknown,
 }
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// Both ends had no more data.
     Closed,
-    /// One end closed at once (MP_FASTCLOSE).
+    /// One end closed the connection at once (MP_FASTCLOSE).
     FastClose,
     /// All subflows were reset.
     Reset,
     /// The server never answered.
     Refused,
-    /// It goes on where the capture ends.
+    /// The connection goes on where the capture ends.
     Open,
 }
 
-/// Why a subflow carried no data.
+/// The reason why a subflow carried no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unused {
-    /// Its handshake did not end.
+    /// The subflow's handshake did not end.
     NotEstablished,
-    /// It was established after the last data.
+    /// The subflow was established after the last data.
     TooLate,
-    /// It was a backup.
+    /// The subflow was a backup.
     Backup,
     /// The whole connection fits into the first window of another subflow.
     LittleData,
-    /// Its round trips take longer than those of subflows that were used.
+    /// The subflow's round trips take longer than those of subflows that were used.
     Slower,
-    /// None of these.
+    /// No other reason holds.
     Unknown,
 }
 
-/// A connection.
+/// The report of a connection.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConnectionReport {
-    /// Its number in the capture, from 0, in the order of first segments.
+    /// The number of the connection in the capture, from 0, in the order of first segments.
     pub id: u64,
-    /// What it speaks.
+    /// The protocol of the connection.
     pub protocol: Protocol,
-    /// When it began, nanoseconds since 1970.
+    /// When the connection began, nanoseconds since 1970.
     pub begin_ns: u64,
-    /// From its first to its last segment, seconds.
+    /// The time from the first to the last segment, seconds.
     pub duration_s: f64,
-    /// Whether its first SYN was captured.
+    /// Whether the first SYN was captured.
     pub begin_seen: bool,
-    /// How it ended.
+    /// The way in which the connection ended.
     pub end: End,
-    /// Why it is plain TCP, if Multipath TCP was asked for and given up.
+    /// Why the connection is plain TCP, if Multipath TCP was asked for and given up.
     pub fallback: Option<Fallback>,
-    /// Where the capture was made.
+    /// The place of the capture.
     pub tap: Tap,
-    /// Its checksums.
+    /// The results of checking the connection's checksums.
     pub checksums: Checksums,
-    /// Segments whose options were cut off by the snap length, and runs of data that were forgotten to bound
-    /// memory: numbers may be wrong if these are not 0.
+    /// The number of segments whose options the snap length cut off, and of runs of data that were forgotten
+    /// to bound memory. Other numbers may be wrong if these are not 0.
     pub inexact: (u64, u64),
-    /// Its subflows.
+    /// The subflows.
     pub subflows: Vec<SubflowReport>,
-    /// What the client sent, and what the server sent.
+    /// The data that the client sent, and the data that the server sent.
     pub streams: Directions<StreamReport>,
-    /// Which subflow took over from which.
+    /// The handovers from one subflow to another.
     pub handovers: Vec<Handover>,
-    /// What its ends did.
+    /// The events of both ends.
     pub events: Vec<Event>,
-    /// Events that are not in the list.
+    /// The number of events that are not in the list.
     pub events_left_out: u64,
 }
 
-/// The same of both directions.
+/// A value for each direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Directions<T> {
-    /// From the client to the server.
+    /// The value from the client to the server.
     pub up: T,
-    /// From the server to the client.
+    /// The value from the server to the client.
     pub down: T,
 }
 
@@ -116,7 +116,7 @@ impl<T> Directions<T> {
         Self { up: of(Side::Client), down: of(Side::Server) }
     }
 
-    /// What `sender` sent.
+    /// Returns the value for the direction of `sender`.
     #[must_use]
     pub const fn from(&self, sender: Side) -> &T {
         match sender {
@@ -126,47 +126,47 @@ impl<T> Directions<T> {
     }
 }
 
-/// One direction of a connection's data.
+/// The report of one direction of a connection's data.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamReport {
-    /// Bytes that the application sent, each once.
+    /// The bytes that the application sent, each counted once.
     pub unique_bytes: u64,
-    /// Bytes that the receiver has acknowledged.
+    /// The bytes that the receiver has acknowledged.
     pub acked_bytes: u64,
-    /// Bytes before the last that were never seen: lost before the tap, or not captured.
+    /// The bytes before the last that were never seen: lost before the tap, or not captured.
     pub missing_bytes: u64,
-    /// Bytes that were sent again on another subflow than first.
+    /// The bytes that were sent again on another subflow than first.
     pub reinjected_bytes: u64,
-    /// Bytes that were sent again on the same subflow under new sequence numbers.
+    /// The bytes that were sent again on the same subflow under new sequence numbers.
     pub resent_bytes: u64,
-    /// Bytes that TCP retransmitted.
+    /// The bytes that TCP retransmitted.
     pub retransmitted_bytes: u64,
-    /// Runs of packets on one subflow.
+    /// The number of runs of packets on one subflow.
     pub blocks: u64,
-    /// Packets of a block, weighted by packets.
+    /// The packets of a block, weighted by packets.
     pub block_packets: Option<Quantiles>,
-    /// Bytes that a data acknowledgement added, weighted by bytes.
+    /// The bytes that a data acknowledgement added, weighted by bytes.
     pub ack_bytes: Option<Quantiles>,
-    /// From data to its acknowledgement, µs; only where the sender is at the tap.
+    /// The time from data to its acknowledgement, µs; only if the sender is at the tap.
     pub rtt_us: Option<Quantiles>,
-    /// How the receiver's stream stood still.
+    /// The times in which the receiver's stream stood still.
     pub stalls: Stalls,
-    /// How the tap waited for bytes while later ones were there.
+    /// The times in which the tap waited for bytes while later ones were there.
     pub reordering: Reordering,
-    /// What it looks like over time, if plots were asked for; not in JSON.
+    /// The marks of a sequence plot, if plots were asked for; not in JSON.
     #[serde(skip)]
     pub plot: Option<Plot>,
-    /// What a study needs of it.
+    /// The facts for a study.
     #[serde(skip)]
     pub(crate) facts: Facts,
 }
 
-/// What a study needs of one direction of a connection: whole distributions, and the counts of its scripts.
+/// The facts of one direction for a study: whole distributions, and the counts of the study's scripts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Bytes that acknowledgements of subflows added.
+    /// The bytes that acknowledgements of subflows added.
     pub(crate) tcp_acks: Distribution,
-    /// Bytes that data acknowledgements added.
+    /// The bytes that data acknowledgements added.
     pub(crate) data_acks: Distribution,
     pub(crate) block_packets: Distribution,
     pub(crate) pam16: Pam16Counts,
@@ -188,100 +188,100 @@ impl Facts {
     }
 }
 
-/// How a stream stood still: no data was acknowledged for 200 ms or more although some was on its way.
+/// The stalls of a stream: no data was acknowledged for 200 ms or more although some was on its way.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Stalls {
-    /// How often.
+    /// The number of stalls.
     pub count: u64,
-    /// All of them together, milliseconds.
+    /// The length of all stalls together, milliseconds.
     pub total_ms: f64,
-    /// The longest time between two advances, milliseconds; also below 200.
+    /// The longest time between two advances, milliseconds; it may be below 200.
     pub longest_ms: f64,
-    /// The first of them.
+    /// The first stalls.
     pub list: Vec<StallReport>,
 }
 
 /// One time in which a stream stood still.
 #[derive(Clone, Debug, Serialize)]
 pub struct StallReport {
-    /// When it began, seconds since the connection began.
+    /// When the stall began, seconds since the connection began.
     pub at_s: f64,
-    /// How long it took, milliseconds.
+    /// The length of the stall, milliseconds.
     pub ms: f64,
-    /// Bytes that were sent and not acknowledged at its end.
+    /// The bytes that were sent and not acknowledged at the end of the stall.
     pub outstanding_bytes: u64,
 }
 
 /// Bytes out of order at the tap.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Reordering {
-    /// Time in which bytes were missing before others, milliseconds.
+    /// The time in which bytes were missing before others, milliseconds.
     pub total_ms: f64,
     /// The longest such time, milliseconds.
     pub longest_ms: f64,
-    /// Bytes that waited for others at most.
+    /// The most bytes that waited for others.
     pub queue_bytes_max: u64,
 }
 
-/// A subflow.
+/// The report of a subflow.
 #[derive(Clone, Debug, Serialize)]
 pub struct SubflowReport {
-    /// Its number in the connection: 0 is the first.
+    /// The number of the subflow in the connection; 0 is the first.
     pub id: u16,
     /// The client's end.
     pub client: SocketAddr,
     /// The server's end.
     pub server: SocketAddr,
-    /// Who opened it.
+    /// The end that opened the subflow.
     pub opener: Side,
-    /// When it was opened, milliseconds after the connection began: the delay of a join.
+    /// When the subflow was opened, milliseconds after the connection began: the delay of a join.
     pub join_delay_ms: f64,
-    /// Whether its handshake ended.
+    /// Whether the handshake ended.
     pub established: bool,
-    /// Whether it is a backup at the end.
+    /// Whether the subflow is a backup at the end.
     pub backup: bool,
-    /// Whether the HMACs of its handshake are right, if they can be checked.
+    /// Whether the HMACs of the handshake are right, if they can be checked.
     pub hmac_is_right: Option<bool>,
-    /// The round-trip time of its handshake, µs.
+    /// The round-trip time of the handshake, µs.
     pub handshake_rtt_us: Option<u64>,
-    /// MP_TCPRST's reason.
+    /// The reason in an MP_TCPRST.
     pub reset_reason: Option<u8>,
-    /// Why it carried no data; `null` if it did.
+    /// Why the subflow carried no data; `null` if it did.
     pub unused: Option<Unused>,
-    /// What it carried.
+    /// The data of both directions.
     pub halves: Directions<HalfReport>,
 }
 
-/// What one direction of a subflow carried.
+/// The report of one direction of a subflow.
 #[derive(Clone, Debug, Serialize)]
 pub struct HalfReport {
-    /// Segments.
+    /// The number of segments.
     pub packets: u64,
-    /// Payload of all segments, bytes.
+    /// The payload of all segments, bytes.
     pub payload_bytes: u64,
-    /// Data that no subflow had sent before.
+    /// The data that no subflow had sent before, bytes.
     pub unique_bytes: u64,
-    /// Payload that TCP retransmitted, bytes and segments.
+    /// The payload that TCP retransmitted, bytes and segments.
     pub retransmitted: (u64, u64),
-    /// Data that another subflow had sent first, bytes and segments.
+    /// The data that another subflow had sent first, bytes and segments.
     pub reinjected: (u64, u64),
-    /// Data that this subflow had sent first, under new sequence numbers, bytes and segments.
+    /// The data that this subflow had sent first, under other sequence numbers, bytes and segments.
     pub resent: (u64, u64),
-    /// Payload without a mapping, bytes.
+    /// The payload without a mapping, bytes.
     pub unmapped_bytes: u64,
-    /// From a segment to its acknowledgement, µs; only where the sender is at the tap.
+    /// The time from a segment to its acknowledgement, µs; only if the sender is at the tap.
     pub rtt_us: Option<Quantiles>,
-    /// Bytes that an acknowledgement added, weighted by bytes.
+    /// The bytes that an acknowledgement added, weighted by bytes.
     pub ack_bytes: Option<Quantiles>,
-    /// Time in which it carried new data, in steps of 0.1 s.
+    /// The time in which the subflow carried new data, seconds in steps of 0.1.
     pub busy_s: f64,
-    /// Time in which only siblings carried new data.
+    /// The time in which only other subflows carried new data, seconds in steps of 0.1.
     pub idle_s: f64,
-    /// When it carried new data last, seconds since the connection began.
+    /// When the subflow last carried new data, seconds since the connection began.
     pub last_data_s: Option<f64>,
-    /// When its sender acknowledged last, on no SYN and no RST.
+    /// When the sender last acknowledged, on no SYN and no RST, seconds since the connection began.
     pub last_ack_s: Option<f64>,
-    /// When its sender closed it.
+    /// When the sender closed the subflow, seconds since the connection began.
     pub fin_s: Option<f64>,
 }
 
@@ -310,24 +310,24 @@ impl ConnectionReport {
         }
     }
 
-    /// Data of both directions, bytes.
+    /// Returns the data of both directions, bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.streams.up.unique_bytes + self.streams.down.unique_bytes
     }
 
-    /// Whether it was asked for as Multipath TCP.
+    /// Returns whether the connection was asked for as Multipath TCP.
     #[must_use]
     pub fn is_multipath(&self) -> bool {
         self.protocol != Protocol::Tcp
     }
 }
 
-/// The side that answers at once in handshakes is where the capture was made.
+/// Returns the place of the capture: the side that answers at once in handshakes.
 fn tap(connection: &Connection) -> Tap {
     let halves = connection.subflows.iter().filter_map(|subflow| {
         let (far, near) = subflow.handshake.halves_ns()?;
-        // Seen from the client: the way to the server, then the way to itself.
+        // The first value is the way to the server and back, the second the way to the client and back.
         Some(if subflow.opener == Side::Client { (far, near) } else { (near, far) })
     });
     let Some((to_server, to_client)) = halves.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))) else {
@@ -360,7 +360,7 @@ fn end(connection: &Connection) -> End {
     }
 }
 
-/// Round-trip times count where the sender is at the tap: elsewhere they are a part of the way.
+/// Returns whether round-trip times are whole: only if the sender is at the tap. Elsewhere they are a part.
 fn is_whole(tap: Tap, sender: Side) -> bool {
     matches!((tap, sender), (Tap::Client, Side::Client) | (Tap::Server, Side::Server))
 }
@@ -402,7 +402,7 @@ fn stream(connection: &Connection, side: Side, tap: Tap) -> StreamReport {
     }
 }
 
-/// The end of the data takes a number of its own, which is no byte.
+/// Returns the acknowledged bytes, without the number that the end of the data takes.
 fn acked_bytes(connection: &Connection, side: Side) -> u64 {
     let stream = &connection.streams[side.index()];
     let has_end = connection.journal.has_data_fin(side) && stream.acked > stream.high();
@@ -447,7 +447,7 @@ fn subflow(connection: &Connection, subflow: &Subflow, tap: Tap) -> SubflowRepor
     }
 }
 
-/// Why a subflow was not used; the first reason that holds.
+/// Returns why a subflow was not used: the first reason that holds.
 fn unused(connection: &Connection, subflow: &Subflow) -> Option<Unused> {
     if subflow.unique_bytes() > 0 || connection.subflows.len() < 2 {
         return None;

@@ -1,59 +1,59 @@
-//! Which numbers of a sequence have been seen, and who sent them first.
+//! Records which numbers of a sequence have been seen, and which subflow sent each first.
 
 use std::collections::BTreeMap;
 
-/// Runs that are kept at most; beyond it the oldest are forgotten, and count as seen.
+/// The most runs that are kept. Beyond it the oldest are forgotten, and their numbers count as seen.
 const RUNS_MAX: usize = 1 << 16;
 
-/// What [`Runs::insert`] found of a piece of a range.
+/// The history of a piece of a range that [`Runs::insert`] adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Nothing of it was seen before.
+    /// No number of the piece was seen before.
     New,
-    /// It was sent by this subflow first.
+    /// This subflow sent the piece first.
     Seen(u16),
-    /// It was seen so long ago that it is forgotten by whom.
+    /// The piece was seen before, but its first sender is forgotten.
     Forgotten,
 }
 
 /// Coalesced runs of numbers, each with its first sender.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
-    /// Start → end and owner, without overlap.
+    /// The runs without overlap: from each start to its end and owner.
     runs: BTreeMap<u64, (u64, u16)>,
-    /// The run that was extended last, which is not in the map: the usual case touches no tree.
+    /// The run that was extended last. It is not in the map, so that the usual case touches no tree.
     last: Option<(u64, u64, u16)>,
-    /// The highest end.
+    /// The end of the highest run.
     high: u64,
-    /// All numbers below are forgotten.
+    /// All runs below this number are forgotten.
     floor: u64,
-    /// From the first number on, all numbers below are seen.
+    /// All numbers below this one, from the first on, are seen.
     front: u64,
     forgotten: u64,
 }
 
 impl Runs {
-    /// Numbers below `floor` are not this sequence's.
+    /// Creates an empty set. Numbers below `floor` do not belong to the sequence.
     pub(crate) fn new(floor: u64) -> Self {
         Self { floor, front: floor, high: floor, ..Self::default() }
     }
 
-    /// The end of the highest run.
+    /// Returns the end of the highest run.
     pub(crate) const fn high(&self) -> u64 {
         self.high
     }
 
-    /// All numbers from the first to here are seen.
+    /// Returns the end of the numbers that are seen without a gap from the first on.
     pub(crate) const fn front(&self) -> u64 {
         self.front
     }
 
-    /// Runs that were dropped to bound memory.
+    /// Returns how many runs were dropped to bound memory.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The first `count_max` ranges between runs that are not forgotten.
+    /// Returns the first `count_max` gaps between runs that are not forgotten.
     pub(crate) fn gaps(&self, count_max: usize) -> Vec<(u64, u64)> {
         let last = self.last.map(|(start, end, _)| (start, end));
         let runs = self.runs.iter().map(|(start, (end, _))| (*start, *end)).chain(last);
@@ -66,7 +66,7 @@ impl Runs {
         gaps.take(count_max).collect()
     }
 
-    /// Adds `start..end` by `owner`, and tells `each` of its pieces in order.
+    /// Adds `start..end` by `owner`, and hands each of its pieces to `each` in order.
     pub(crate) fn insert(&mut self, start: u64, end: u64, owner: u16, mut each: impl FnMut(u64, u64, Piece)) {
         if start >= end {
             return;
@@ -105,7 +105,7 @@ impl Runs {
         self.bound();
     }
 
-    /// The usual case: the range goes on where the highest run ended.
+    /// Adds a range that begins where the highest run ended, which is the usual case.
     fn append(&mut self, start: u64, end: u64, owner: u16) {
         match &mut self.last {
             Some((_, last_end, last_owner)) if *last_end == start && *last_owner == owner => *last_end = end,

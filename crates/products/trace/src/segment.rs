@@ -1,10 +1,10 @@
-//! Link, IP and TCP headers of a frame.
+//! Reads the link, IP and TCP headers of a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::capture::Frame;
 
-/// Link types that can be read: <https://www.tcpdump.org/linktypes.html>.
+/// The link types that can be read: <https://www.tcpdump.org/linktypes.html>.
 mod link {
     pub(super) const NULL: i32 = 0;
     pub(super) const ETHERNET: i32 = 1;
@@ -20,13 +20,13 @@ mod link {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// Tags of VLANs (802.1Q, 802.1ad and what came before it).
+/// The tags of VLANs (802.1Q, 802.1ad and their predecessor).
 const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const ETHERTYPE_PPPOE: u16 = 0x8864;
-/// Tags before a packet at most.
+/// The most tags before a packet.
 const TAGS_MAX: usize = 8;
 const IP_TCP: u8 = 6;
-/// Extension headers of IPv6 that may be skipped: hop by hop, routing, destination.
+/// The extension headers of IPv6 that are skipped: hop by hop, routing, destination.
 const IPV6_EXTENSIONS: [u8; 3] = [0, 43, 60];
 const IPV6_FRAGMENT: u8 = 44;
 const IPV6_EXTENSIONS_MAX: usize = 8;
@@ -39,53 +39,54 @@ pub mod flag {
     pub const SYN: u8 = 0x02;
     /// The connection does not exist any more.
     pub const RST: u8 = 0x04;
-    /// The acknowledgement counts.
+    /// The acknowledgement number counts.
     pub const ACK: u8 = 0x10;
 }
 
 /// A TCP segment as it was captured.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// The sender.
+    /// The sender's address and port.
     pub from: SocketAddr,
-    /// The receiver.
+    /// The receiver's address and port.
     pub to: SocketAddr,
     /// The first sequence number.
     pub seq: u32,
     /// The next sequence number that the sender expects, if [`flag::ACK`] is set.
     pub ack: u32,
-    /// See [`flag`].
+    /// The flags, as bits of [`flag`].
     pub flags: u8,
-    /// The receive window, as sent: not scaled.
+    /// The receive window as it is on the wire, not scaled.
     pub window: u16,
-    /// The TCP header with all its options on the wire, bytes.
+    /// The length of the TCP header on the wire with all its options, bytes.
     pub header_bytes: u8,
     /// The options that were captured.
     pub options: &'a [u8],
-    /// Bytes of payload on the wire: by the headers, so that a snap length changes nothing.
+    /// The length of the payload on the wire, bytes. It follows from the headers, so a snap length does not
+    /// change it.
     pub payload_bytes: u32,
-    /// What was captured of them.
+    /// The captured part of the payload.
     pub payload: &'a [u8],
 }
 
 impl Segment<'_> {
-    /// Whether a bit of [`flag`] is set.
+    /// Returns whether a bit of [`flag`] is set.
     #[must_use]
     pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// Why a frame has no segment to count.
+/// The reason why a frame has no segment to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// A link type that is not known here.
+    /// The link type is unknown.
     LinkType(i32),
-    /// No IP, or IP with another protocol than TCP.
+    /// The frame carries no IP packet, or one with another protocol than TCP.
     NotTcp,
-    /// A fragment of an IP packet: Multipath TCP's segments never are.
+    /// The frame carries a fragment of an IP packet, which segments of Multipath TCP never are.
     Fragment,
-    /// The headers are longer than what was captured: the snap length is too short.
+    /// The captured bytes end within the headers: the snap length is too short.
     CutOff,
     /// A header contradicts itself.
     Malformed,
@@ -102,7 +103,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 /// Finds the TCP segment of a frame.
 ///
 /// # Errors
-/// [`Skip`]: why there is none.
+/// If the frame has no TCP segment that can be read; [`Skip`] says why.
 pub fn segment<'a>(frame: &Frame<'a>) -> Result<Segment<'a>, Skip> {
     let packet = network(frame)?;
     let wire_bytes =
@@ -114,7 +115,7 @@ pub fn segment<'a>(frame: &Frame<'a>) -> Result<Segment<'a>, Skip> {
     }
 }
 
-/// What follows the link's header, if it is IP.
+/// Returns the bytes after the link's header, if they are an IP packet.
 fn network<'a>(frame: &Frame<'a>) -> Result<&'a [u8], Skip> {
     let bytes = frame.bytes;
     let after = |count: usize| bytes.get(count..).ok_or(Skip::CutOff);
@@ -122,11 +123,12 @@ fn network<'a>(frame: &Frame<'a>) -> Result<&'a [u8], Skip> {
         link::ETHERNET => ethertype(u16_at(bytes, 12).ok_or(Skip::CutOff)?, after(14)?),
         link::SLL => ethertype(u16_at(bytes, 14).ok_or(Skip::CutOff)?, after(16)?),
         link::SLL2 => ethertype(u16_at(bytes, 0).ok_or(Skip::CutOff)?, after(20)?),
-        // The family is a number of the system that captured; the packet says itself which IP it is.
+        // The family is a number of the system that captured; the packet itself says which version of IP it
+        // is.
         link::NULL | link::LOOP => after(4),
         link::IPV4 | link::IPV6 => Ok(bytes),
         link::PPP => {
-            // With the address and control bytes of HDLC, or without.
+            // The address and control bytes of HDLC may precede the protocol.
             let skipped = if bytes.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
             ppp(bytes.get(skipped..).ok_or(Skip::CutOff)?)
         }
@@ -171,7 +173,7 @@ fn ipv4(packet: &[u8], wire_bytes: usize) -> Result<Segment<'_>, Skip> {
     if u16_at(header, 6).ok_or(Skip::CutOff)? & 0x3fff != 0 {
         return Err(Skip::Fragment);
     }
-    // Senders leave the length 0 where the network card is to cut the packet up.
+    // Senders leave the length 0 if the network card will cut up the packet.
     let total = match u16_at(header, 2).ok_or(Skip::CutOff)? {
         0 => wire_bytes,
         bytes => usize::from(bytes),

@@ -1,17 +1,18 @@
-//! One direction of a connection's data: who sent which byte first, and how far the receiver has come.
+//! One direction of a connection's data: which subflow sent which byte first, and how far the receiver has
+//! come.
 
 use crate::distribution::Distribution;
 use crate::plot::Kind;
 use crate::round_trips::RoundTrips;
 use crate::runs::{Piece, Runs};
 
-/// Time without an advance of the acknowledged data that is a stall, ns: Linux's least timeout.
+/// The time without an advance of the acknowledged data that counts as a stall, ns: Linux's least timeout.
 pub const STALL_NS: u64 = 200_000_000;
-/// Stalls that are listed; the others are counted.
+/// The most stalls that are listed; the others are counted.
 const STALLS_MAX: usize = 256;
-/// Length of a slot in which a subflow is busy or idle, ns.
+/// The length of a slot in which a subflow is busy or idle, ns.
 pub const SLOT_NS: u64 = 100_000_000;
-/// Subflows whose slots are told apart.
+/// Only subflows with numbers below this have busy and idle slots.
 const SLOT_SUBFLOWS: u16 = 64;
 
 /// A time in which the receiver's stream stood still although data was on its way.
@@ -19,7 +20,7 @@ const SLOT_SUBFLOWS: u16 = 64;
 pub(crate) struct Stall {
     pub(crate) begin_ns: u64,
     pub(crate) duration_ns: u64,
-    /// Bytes that were sent and not acknowledged at its end.
+    /// The bytes that were sent and not acknowledged at the end of the stall.
     pub(crate) outstanding_bytes: u64,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct Stall {
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     pub(crate) count: u64,
-    /// Packets of a block, weighted by packets.
+    /// The packets of a block, weighted by packets.
     pub(crate) packets: Distribution,
     current: Option<(u16, u64)>,
 }
@@ -44,7 +45,7 @@ impl Blocks {
         }
     }
 
-    /// Packets of the block that goes on.
+    /// Returns the packets of the block that is not over.
     pub(crate) fn current_packets(&self) -> Option<u64> {
         self.current.map(|(_, packets)| packets)
     }
@@ -56,18 +57,18 @@ impl Blocks {
     }
 }
 
-/// What new and old data a piece of payload was.
+/// The parts of a payload: new data, and data that was sent before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) unique_bytes: u64,
-    /// Sent first by another subflow.
+    /// Bytes that another subflow sent first.
     pub(crate) reinjected_bytes: u64,
-    /// Sent first by the same subflow.
+    /// Bytes that the same subflow sent first.
     pub(crate) resent_bytes: u64,
 }
 
 impl Split {
-    /// All of it.
+    /// Returns the bytes of all parts.
     pub(crate) const fn bytes(&self) -> u64 {
         self.unique_bytes + self.reinjected_bytes + self.resent_bytes
     }
@@ -92,47 +93,49 @@ impl Holes {
     }
 }
 
-/// One direction of the data.
+/// One direction of a connection's data.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    /// The data sequence number of the first byte; `None` until it is known.
+    /// The data sequence number of the first byte, or `None` until it is known.
     pub(crate) first: Option<u64>,
     pub(crate) unique_bytes: u64,
-    /// Data that is acknowledged, bytes from the first.
+    /// The acknowledged data, in bytes from the first.
     pub(crate) acked: u64,
     pub(crate) ack_bytes: Distribution,
-    /// From data to the acknowledgement of it.
+    /// The round trips from data to its data acknowledgement.
     pub(crate) round_trips: RoundTrips,
     pub(crate) blocks: Blocks,
     pub(crate) holes: Holes,
     pub(crate) stalls: Vec<Stall>,
-    /// Number and length of all stalls, and the longest time without an advance.
+    /// The number and total length of all stalls, and the longest time without an advance, both in ns.
     pub(crate) stalled: (u64, u64, u64),
     pub(crate) last_new_ns: Option<u64>,
     seen: Runs,
-    /// Since when data has been on its way, or the last advance if that is later.
+    /// The time since which data has been on its way, or of the last advance if that is later.
     waiting_since: Option<u64>,
     slot: (u64, u64),
 }
 
 impl Stream {
-    /// Bytes from the first byte to a data sequence number; `None` for numbers before it.
+    /// Returns the bytes from the first byte to a data sequence number, or `None` for numbers before the
+    /// first.
     pub(crate) fn offset(&self, data_seq: u64) -> Option<u64> {
         let offset = data_seq.wrapping_sub(self.first?);
         (offset < 1 << 63).then_some(offset)
     }
 
-    /// The highest data sequence number so far, near which others lie.
+    /// Returns the highest data sequence number so far. Numbers of 32 bits are expanded to the closest value.
     pub(crate) fn near(&self) -> u64 {
         self.first.unwrap_or(0).wrapping_add(self.seen.high())
     }
 
-    /// The end of the data that was sent, bytes from the first.
+    /// Returns the end of the data that was sent, in bytes from the first.
     pub(crate) const fn high(&self) -> u64 {
         self.seen.high()
     }
 
-    /// Adds data of `subflow`, says of each of its pieces in `split` what it was, and gives it to `marks`.
+    /// Adds data of `subflow`. Adds the bytes of each piece to `split` by its kind, and hands each piece to
+    /// `mark`.
     pub(crate) fn add(
         &mut self,
         now: u64,
@@ -185,7 +188,8 @@ impl Stream {
         }
     }
 
-    /// The receiver has all data below the data sequence number `ack`. Returns what of it is new, if any is.
+    /// Records that the receiver has all data below the data sequence number `ack`. Returns the range that is
+    /// newly acknowledged, if there is one.
     pub(crate) fn acknowledge(&mut self, now: u64, ack: u64) -> Option<(u64, u64)> {
         let ack = self.offset(ack)?;
         if ack <= self.acked || ack > self.seen.high() + (1 << 32) {
@@ -216,17 +220,17 @@ impl Stream {
         }
     }
 
-    /// How long the receiver's stream has stood still at `now`, if data is on its way.
+    /// Returns how long the receiver's stream has stood still at `now`, ns; 0 if no data is on its way.
     pub(crate) fn standing_ns(&self, now: u64) -> u64 {
         self.waiting_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Whether bytes are missing before others at the tap.
+    /// Returns whether the tap has seen bytes beyond bytes that are missing.
     pub(crate) const fn has_hole(&self) -> bool {
         self.seen.front() < self.seen.high()
     }
 
-    /// The capture or the connection ends at `now`; what stands still then counts only if it `is_open`.
+    /// Ends the stream at `now`. A stall that is still going on counts only if the connection `is_open`.
     pub(crate) fn finish(&mut self, now: u64, is_open: bool) {
         if is_open && let Some(since) = self.waiting_since.take() {
             self.stood_still(since, now);
@@ -235,7 +239,8 @@ impl Stream {
         self.blocks.end();
     }
 
-    /// New data of `subflow` in its slot of time. Returns the subflows of the slot that ended, as bits.
+    /// Records new data of `subflow` in its slot of time. Returns the subflows of the slot that ended, as
+    /// bits.
     pub(crate) fn busy(&mut self, now: u64, subflow: u16) -> Option<u64> {
         let slot = now / SLOT_NS;
         let bit = if subflow < SLOT_SUBFLOWS { 1 << subflow } else { 0 };
@@ -247,23 +252,23 @@ impl Stream {
         (ended != 0).then_some(ended)
     }
 
-    /// The slot that is not over.
+    /// Returns the subflows of the slot that is not over, as bits.
     pub(crate) fn last_slot(&mut self) -> Option<u64> {
         let ended = std::mem::take(&mut self.slot.1);
         (ended != 0).then_some(ended)
     }
 
-    /// Bytes that were never seen although later ones were: lost before the tap, or not captured.
+    /// Returns the bytes that were never seen although later ones were: lost before the tap, or not captured.
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.seen.high().saturating_sub(self.unique_bytes)
     }
 
-    /// The first `count_max` ranges of such bytes.
+    /// Returns the first `count_max` ranges of bytes that were never seen.
     pub(crate) fn gaps(&self, count_max: usize) -> Vec<(u64, u64)> {
         self.seen.gaps(count_max)
     }
 
-    /// Runs that were forgotten: beyond them a reinjection may count as a re-send.
+    /// Returns how many runs were forgotten. In these, a reinjection may count as a re-send.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.seen.forgotten()
     }

@@ -1,16 +1,17 @@
-//! The tables of the study of smartphones, made anew from any captures: two definitions and the paper's
-//! numbers.
+//! The tables of the study of smartphones, computed anew from any captures: by two definitions, beside the
+//! paper's numbers.
 //!
-//! Source: 000 section 2.3.4 and 2.3.5 (PAM 2016). Each row is a part of something, in per cent. `exact` is
-//! what this crate's README defines; `pam16` is what the study's scripts count: see `pam16` for bytes, and
+//! Source: 000 section 2.3.4 and 2.3.5 (PAM 2016). Each row is a share in per cent. The column `exact`
+//! follows the definitions of this crate's README. The column `pam16` follows the study's scripts: see
+//! `pam16` for bytes, and
 //!
 //! * a join counts if both ends acknowledged something on the subflow;
 //! * the size of a connection is the larger of its data and of the payload that its subflows sent once;
 //! * a handover (section 2.3.5.6): the client has sent no FIN on a used subflow k, and on another one its
 //!   last acknowledgement and the last new payload are later than its last acknowledgement on k.
 //!
-//! Only connections that asked for Multipath TCP count. The server is the proxy of the paper, which captured.
-//! Sizes of acknowledgements and of blocks are counted in buckets an eighth of a power of two wide.
+//! Only connections that asked for Multipath TCP count. The server is the proxy of the paper, where the study
+//! captured. Sizes of acknowledgements and of blocks are counted in buckets an eighth of a power of two wide.
 
 use serde::Serialize;
 
@@ -19,7 +20,7 @@ use crate::report::{ConnectionReport, End, SubflowReport, Unused};
 use crate::subflow::Side;
 use crate::words;
 
-/// A row.
+/// The rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 enum Row {
@@ -51,7 +52,7 @@ enum Row {
     AllOnFirst,
 }
 
-/// What each row says, and the paper's per cent.
+/// The text of each row, and the paper's per cent.
 const ROWS: [(&str, f64); Row::AllOnFirst as usize + 1] = [
     ("T1: connections with 2 established subflows or more", 32.25),
     ("T2: connections with 2 used subflows or more", 8.43),
@@ -96,7 +97,7 @@ const ROWS: [(&str, f64); Row::AllOnFirst as usize + 1] = [
     ("T3: all data of the server on the first subflow", 21.3),
 ];
 
-/// The columns that are counted.
+/// The columns that are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Exact,
@@ -105,14 +106,14 @@ enum Column {
 
 const COLUMNS: [Column; 2] = [Column::Exact, Column::Pam16];
 
-/// A part, and what it is a part of.
+/// A part and the whole that it belongs to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ratio {
     part: f64,
     of: f64,
 }
 
-/// The study, while connections are added.
+/// The study, to which connections are added.
 #[derive(Debug)]
 pub struct Study {
     ratios: [[Ratio; 2]; ROWS.len()],
@@ -122,14 +123,13 @@ pub struct Study {
 /// A row of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StudyRow {
-    /// What it is.
+    /// The text of the row.
     pub what: &'static str,
-    /// How much of it, by the exact definitions, per cent; `null` if there is nothing of which it could be a
-    /// part.
+    /// The share by the exact definitions, per cent; `null` if the whole is empty.
     pub exact: Option<f64>,
-    /// By those of the study.
+    /// The share by the definitions of the study, per cent; `null` if the whole is empty.
     pub pam16: Option<f64>,
-    /// What the paper has.
+    /// The share in the paper, per cent.
     pub paper: f64,
 }
 
@@ -140,7 +140,8 @@ impl Default for Study {
 }
 
 impl Study {
-    /// Adds a connection of an analysis that was told to [count for a study](crate::Analysis::with_study).
+    /// Adds a connection from an analysis that was told to [count for a study](crate::Analysis::with_study).
+    /// Ignores connections that did not ask for Multipath TCP.
     pub fn add(&mut self, report: &ConnectionReport) {
         if !report.is_multipath() {
             return;
@@ -154,13 +155,13 @@ impl Study {
         }
     }
 
-    /// How many connections were added.
+    /// Returns how many connections were added.
     #[must_use]
     pub const fn connections(&self) -> u64 {
         self.connections
     }
 
-    /// The rows.
+    /// Returns the rows.
     #[must_use]
     pub fn rows(&self) -> Vec<StudyRow> {
         let percent = |ratio: &Ratio| (ratio.of > 0.0).then(|| 100.0 * ratio.part / ratio.of);
@@ -173,7 +174,7 @@ impl Study {
         ROWS.iter().zip(&self.ratios).map(row).collect()
     }
 
-    /// The table for people.
+    /// Returns the table as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text =
@@ -203,7 +204,7 @@ impl Study {
         ratio.of += of;
     }
 
-    /// How many subflows, how long, how large.
+    /// Counts the numbers of subflows, the durations and the sizes of connections.
     fn shape(&mut self, column: Column, report: &ConnectionReport) {
         let established = report.subflows.iter().filter(|subflow| subflow.established).count();
         self.count(column, Row::Established, 0, established > 1);
@@ -237,7 +238,7 @@ impl Study {
         }
     }
 
-    /// What the client acknowledged at a time.
+    /// Counts the bytes that each acknowledgement of the client added.
     fn acknowledgements(&mut self, column: Column, report: &ConnectionReport) {
         let facts = &report.streams.down.facts;
         for (row, sizes, segments_bytes) in
@@ -250,7 +251,7 @@ impl Study {
         }
     }
 
-    /// The rows of T1, T2 and T3.
+    /// Counts the rows of T1, T2 and T3.
     fn several(&mut self, column: Column, report: &ConnectionReport) {
         if report.subflows.iter().filter(|subflow| subflow.established).count() > 1 {
             self.established(column, report);
@@ -307,7 +308,7 @@ impl Study {
         }
     }
 
-    /// What the server sent again.
+    /// Counts the bytes that the server sent again.
     fn again(&mut self, column: Column, report: &ConnectionReport) {
         let down = &report.streams.down;
         let pam16 = &down.facts.pam16;

@@ -1,17 +1,17 @@
-//! One subflow: its ends, its handshake, and what ended it.
+//! One subflow: its addresses, its handshake and its end.
 
 use std::net::SocketAddr;
 
 use crate::audit::MappingChecksum;
 use crate::half::Half;
 
-/// An end of a connection: the one that opened its first subflow is the client.
+/// An end of a connection. The end that opened the first subflow is the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// It sent the first SYN.
+    /// The end that sent the first SYN.
     Client,
-    /// It answered.
+    /// The end that answered the first SYN.
     Server,
 }
 
@@ -39,17 +39,18 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// From SYN to SYN/ACK and from there to the third segment, ns: how far from the tap both ends are.
+    /// Returns the times from the SYN to the SYN/ACK and from there to the third segment, ns. They show how
+    /// far the tap is from both ends.
     pub(crate) fn halves_ns(&self) -> Option<(u64, u64)> {
         let (syn, syn_ack, ack) = (self.syn?, self.syn_ack?, self.ack?);
         Some((syn_ack.saturating_sub(syn), ack.saturating_sub(syn_ack)))
     }
 }
 
-/// What MP_JOIN said.
+/// The content of the MP_JOINs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Joining {
-    /// The nonces of both ends.
+    /// The nonces of the client and of the server.
     pub(crate) nonces: [Option<u32>; 2],
     /// Whether the HMACs that could be checked are right.
     pub(crate) hmac_is_right: Option<bool>,
@@ -60,19 +61,19 @@ pub(crate) struct Joining {
 pub(crate) struct Subflow {
     /// The addresses of the client and of the server.
     pub(crate) ends: [SocketAddr; 2],
-    /// Who sent its SYN.
+    /// The end that sent the subflow's SYN.
     pub(crate) opener: Side,
     /// The identifiers of both addresses.
     pub(crate) address_ids: [Option<u8>; 2],
     pub(crate) backup: bool,
     pub(crate) handshake: Handshake,
     pub(crate) joining: Joining,
-    /// What the client and the server send.
+    /// The data of the client and of the server.
     pub(crate) halves: [Half; 2],
     pub(crate) checksums: [MappingChecksum; 2],
-    /// The reason of an MP_TCPRST.
+    /// The reason in an MP_TCPRST.
     pub(crate) reset_reason: Option<u8>,
-    /// Its number if it ends before it was established or by a reset, for what is printed.
+    /// The number of the subflow in its connection; 0 is the first.
     pub(crate) number: u16,
     pub(crate) first_ns: u64,
 }
@@ -94,12 +95,13 @@ impl Subflow {
         }
     }
 
-    /// Whether data can be sent on it: its handshake was seen to end, or began before the capture.
+    /// Returns whether data can be sent on the subflow: its handshake was seen to end, or began before the
+    /// capture.
     pub(crate) fn is_established(&self) -> bool {
         self.handshake.syn.is_none() || self.handshake.ack.is_some()
     }
 
-    /// When it was opened: its SYN, or what was seen of it first.
+    /// Returns when the subflow was opened, ns: the time of its SYN, or else of its first segment.
     pub(crate) fn opened_ns(&self) -> u64 {
         self.handshake.syn.unwrap_or(self.first_ns)
     }
@@ -113,18 +115,18 @@ impl Subflow {
         self.halves.iter().map(|half| half.counts.unique_bytes).sum()
     }
 
-    /// The last time at which both ends were heard, ns.
+    /// Returns the last time at which both ends had been heard, ns.
     pub(crate) fn alive_ns(&self) -> u64 {
         let heard = |half: &Half| half.times.segment.unwrap_or(self.first_ns);
         self.halves.iter().map(heard).min().unwrap_or(self.first_ns)
     }
 
-    /// The handshake's round-trip time, µs.
+    /// Returns the handshake's round-trip time, µs.
     pub(crate) fn handshake_rtt_us(&self) -> Option<u64> {
         self.handshake.halves_ns().map(|(far, near)| (far + near) / 1000)
     }
 
-    /// Bytes of a segment's kind are those that a mapping begins with.
+    /// Returns the direction that `sender` sends.
     pub(crate) fn half(&mut self, sender: Side) -> &mut Half {
         &mut self.halves[sender.index()]
     }

@@ -1,4 +1,4 @@
-//! The report for people: what a capture shows, in words and small tables.
+//! The report as text: the findings of a capture in sentences and small tables.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use crate::subflow::Side;
 use crate::table::Totals;
 use crate::words::{self, bytes, duration, plural};
 
-/// Connections that are shown in full, the largest of those with several subflows first.
+/// The most connections that are shown in full, the largest of those with several subflows first.
 const SHOWN_MAX: usize = 5;
 
-/// Connections are gathered here while the capture is read: the largest are kept, the others counted.
+/// Gathers connections while a capture is read. The largest are kept, the others counted.
 #[derive(Debug, Default)]
 pub struct Summary {
     shown: Vec<ConnectionReport>,
@@ -22,7 +22,7 @@ pub struct Summary {
     bytes: u64,
 }
 
-/// Subflows first, as they are what is looked for; then bytes.
+/// Ranks connections: those with several subflows first, because readers look for them; then by bytes.
 fn rank(report: &ConnectionReport) -> (bool, u64) {
     (report.subflows.len() > 1, report.bytes())
 }
@@ -33,7 +33,7 @@ fn used(report: &ConnectionReport) -> usize {
 }
 
 impl Summary {
-    /// Takes a connection.
+    /// Takes the report of a connection.
     pub fn add(&mut self, report: ConnectionReport) {
         self.multipath += u64::from(report.is_multipath());
         self.several += u64::from(report.subflows.len() > 1);
@@ -46,12 +46,12 @@ impl Summary {
         self.shown.truncate(SHOWN_MAX);
     }
 
-    /// The connections that are shown in full.
+    /// Returns the connections that are shown in full.
     pub(crate) fn shown(&self) -> &[ConnectionReport] {
         &self.shown
     }
 
-    /// What was read, a line each.
+    /// Returns the totals of the capture, one fact a line.
     pub(crate) fn lines(&self, totals: &Totals) -> Vec<String> {
         let seconds = totals.last_ns.saturating_sub(totals.first_ns) as f64 / 1e9;
         let mut lines = vec![format!(
@@ -91,13 +91,13 @@ impl Summary {
         lines
     }
 
-    /// How many connections are not shown, if there are any.
+    /// Returns a sentence with the number of connections that are not shown, if there are any.
     pub(crate) fn left_out(&self, totals: &Totals) -> Option<String> {
         let left = totals.connections - self.shown.len() as u64;
         (left > 0).then(|| format!("{}, which --json has in full", plural(left, "more connection")))
     }
 
-    /// The text.
+    /// Returns the report as text.
     #[must_use]
     pub fn text(&self, totals: &Totals) -> String {
         let mut text = self.lines(totals).join("\n  ") + "\n";

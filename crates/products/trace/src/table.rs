@@ -1,4 +1,4 @@
-//! Which connection and which subflow a segment belongs to.
+//! Finds the connection and the subflow to which a segment belongs.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,60 +13,60 @@ use crate::report::ConnectionReport;
 use crate::segment::{Segment, Skip, flag, segment};
 use crate::subflow::Side;
 
-/// A closed connection is kept for so long, for segments that come late, ns of the capture's time.
+/// A closed connection is kept for this long, for segments that come late, ns of the capture's time.
 const LINGER_NS: u64 = 10_000_000_000;
-/// Connections at one time; beyond it the half that was idle the longest is reported and forgotten.
+/// The most connections at one time. Beyond it the half that was idle the longest is reported and forgotten.
 const CONNECTIONS_MAX: usize = 1 << 16;
 
-/// Ranges of missing bytes that a plot shows at most.
+/// The most ranges of missing bytes that a plot shows.
 const GAPS_MAX: usize = 64;
 
 /// Both ends of a flow, the lesser first.
 type Pair = (SocketAddr, SocketAddr);
 
-/// A flow's place.
+/// The connection and the subflow of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     connection: u64,
     subflow: u16,
-    /// Which side the lesser end of the pair is.
+    /// The side of the lesser end of the pair.
     lesser: Side,
 }
 
-/// What was read, and what of it had no connection.
+/// The frames and segments that were read, and those without a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
-    /// Frames in the capture.
+    /// The frames in the capture.
     pub frames: u64,
-    /// TCP segments.
+    /// The TCP segments.
     pub segments: u64,
-    /// Frames that are not TCP over IP.
+    /// The frames that are not TCP over IP.
     pub not_tcp: u64,
-    /// Fragments of IP packets.
+    /// The fragments of IP packets.
     pub fragments: u64,
-    /// Frames of which not even the headers were captured.
+    /// The frames whose headers were not captured whole.
     pub cut_off: u64,
-    /// Frames with headers that contradict themselves.
+    /// The frames with headers that contradict themselves.
     pub malformed: u64,
-    /// Frames of link types that are not known, and the first such type.
+    /// The frames of unknown link types.
     pub unknown_link: u64,
     /// The first link type that is not known.
     pub unknown_link_type: Option<i32>,
-    /// Segments of connections that began before the capture and carried no data, or came after the end.
+    /// The segments of connections that began before the capture and carried no data, or came after the end.
     pub strays: u64,
-    /// Joins of connections that are not in the capture; each is shown as a connection of its own.
+    /// The joins of connections that are not in the capture; each is shown as a connection of its own.
     pub orphans: u64,
-    /// Connections that were reported early because there were too many.
+    /// The connections that were reported early because there were too many.
     pub evicted: u64,
-    /// Connections.
+    /// The number of connections.
     pub connections: u64,
     /// When the capture begins, nanoseconds since 1970.
     pub first_ns: u64,
-    /// When it ends.
+    /// When the capture ends, nanoseconds since 1970.
     pub last_ns: u64,
 }
 
-/// The analysis of a capture: frames in, one report a connection out.
+/// The analysis of a capture. It takes frames and gives one report for each connection.
 #[derive(Debug)]
 pub struct Analysis<S> {
     flows: HashMap<Pair, Place>,
@@ -81,7 +81,7 @@ pub struct Analysis<S> {
 }
 
 impl<S: FnMut(ConnectionReport)> Analysis<S> {
-    /// Reports go to `sink`, each when its connection has ended.
+    /// Creates an analysis that hands each report to `sink` when its connection has ended.
     pub fn new(sink: S) -> Self {
         Self {
             flows: HashMap::new(),
@@ -96,14 +96,14 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         }
     }
 
-    /// Reports have plots, too: [`StreamReport::plot`](crate::report::StreamReport::plot).
+    /// Adds plots to the reports: [`StreamReport::plot`](crate::report::StreamReport::plot).
     #[must_use]
     pub fn with_plots(mut self) -> Self {
         self.plots = Some(Plots::default());
         self
     }
 
-    /// Reports have what [`Study`](crate::study::Study) counts, too.
+    /// Adds the counts of [`Study`](crate::study::Study) to the reports.
     #[must_use]
     pub const fn with_study(mut self) -> Self {
         self.is_studied = true;
@@ -135,7 +135,8 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         }
     }
 
-    /// The keys of the ends of a flow, the sender's first, if the handshake of its connection was seen.
+    /// Returns the keys of the ends of a flow, the sender's first, if the handshake of its connection was
+    /// seen.
     #[must_use]
     pub fn keys(&self, sender: SocketAddr, receiver: SocketAddr) -> Option<(Key, Key)> {
         let pair = if sender <= receiver { (sender, receiver) } else { (receiver, sender) };
@@ -145,7 +146,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         keys[side.index()].zip(keys[side.peer().index()])
     }
 
-    /// The capture has ended: reports all connections that are left, and returns what was read.
+    /// Ends the capture: reports all connections that are left, and returns the totals.
     pub fn finish(mut self) -> Totals {
         let mut left: Vec<u64> = self.connections.keys().copied().collect();
         left.sort_unstable();
@@ -205,7 +206,8 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         Some(place)
     }
 
-    /// Whether a SYN belongs to the flow that its ports had before: it is the same, sent again.
+    /// Returns whether a SYN belongs to the open flow that its ports had before: it repeats the flow's SYN,
+    /// or that SYN was not captured.
     fn is_same(&self, place: Place, pair: Pair, segment: &Segment<'_>) -> bool {
         let sender = if segment.from == pair.0 { place.lesser } else { place.lesser.peer() };
         let connection = self.connections.get(&place.connection);
@@ -226,7 +228,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
             let joined = self.tokens.get(&token).copied();
             let connection = joined.and_then(|(id, _)| Some((id, self.connections.get_mut(&id)?)));
             if let (Some((_, owner)), Some((id, connection))) = (joined, connection) {
-                // It names the token of the end to which it goes.
+                // The SYN names the token of the end to which it goes.
                 let opener = owner.peer();
                 let ends = match opener {
                     Side::Client => [segment.from, segment.to],
@@ -245,7 +247,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         }
         let id = self.totals.connections;
         self.totals.connections += 1;
-        // Without a SYN the lower port is taken for the server's.
+        // Without a SYN, the lower port is taken for the server's.
         let is_answer = segment.has(flag::SYN) && segment.has(flag::ACK);
         let from_client = is_syn || !is_answer && segment.from.port() >= segment.to.port();
         let (ends, sender) = if from_client {
@@ -266,7 +268,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         for subflow in &connection.subflows {
             let [a, b] = subflow.ends;
             let pair = if a <= b { (a, b) } else { (b, a) };
-            // The ports may have a new connection by now.
+            // The ports may belong to a new connection by now.
             if self.flows.get(&pair).is_some_and(|place| place.connection == id) {
                 self.flows.remove(&pair);
             }

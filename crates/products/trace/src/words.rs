@@ -1,4 +1,4 @@
-//! Numbers and findings as people read them, for all forms of the report.
+//! Puts numbers and findings into words, for all forms of the report.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Seconds with two or three digits.
+/// Returns a duration as text, in seconds or minutes.
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 10.0 => format!("{s:.2} s"),
@@ -21,7 +21,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// Bytes with three or four digits.
+/// Returns a number of bytes as text, with a unit from B to GB.
 pub(crate) fn bytes(count: u64) -> String {
     let count = count as f64;
     match count {
@@ -47,7 +47,7 @@ pub(crate) const fn towards(sender: Side) -> &'static str {
     }
 }
 
-/// What a connection is: two sentences without their ends.
+/// Returns two sentences, without full stops, that say what a connection is and how it ended.
 pub(crate) fn headline(report: &ConnectionReport) -> [String; 2] {
     let end = match report.end {
         End::Closed => "closed by both ends",
@@ -78,7 +78,7 @@ pub(crate) const fn fallback(why: Fallback) -> &'static str {
     }
 }
 
-/// How a further subflow came about.
+/// Returns a sentence that says how a further subflow was made.
 pub(crate) fn join(subflow: &SubflowReport) -> String {
     let mut text = format!(
         "subflow {}: {} to {}, joined after {:.1} ms",
@@ -106,7 +106,7 @@ pub(crate) fn join(subflow: &SubflowReport) -> String {
     text
 }
 
-/// Which subflow took over from which, and why.
+/// Returns a sentence that says which subflow took over from which, and why.
 pub(crate) fn handover(handover: &Handover) -> String {
     let cause = match handover.cause {
         Cause::Silence => "fell silent",
@@ -132,7 +132,7 @@ pub(crate) fn handover(handover: &Handover) -> String {
     text
 }
 
-/// All handovers, or that there are none where there could be.
+/// Returns a sentence for each handover, or one that there is none although there are several subflows.
 pub(crate) fn handovers(report: &ConnectionReport) -> Vec<String> {
     if report.handovers.is_empty() && report.subflows.len() > 1 {
         return vec!["no handover: no subflow that was in use left while another one carried on".into()];
@@ -144,7 +144,7 @@ pub(crate) fn handovers(report: &ConnectionReport) -> Vec<String> {
 pub(crate) const COLUMNS: [&str; 9] =
     ["subflow", "data", "share", "TCP again", "reinjected", "re-sent", "RTT ms", "busy s", "idle s"];
 
-/// The rows of a direction's table: one a subflow.
+/// Returns the rows of a direction's table, one for each subflow.
 pub(crate) fn rows(report: &ConnectionReport, side: Side) -> Vec<[String; COLUMNS.len()]> {
     let unique_bytes = report.streams.from(side).unique_bytes;
     let row = |subflow: &SubflowReport| {
@@ -165,7 +165,7 @@ pub(crate) fn rows(report: &ConnectionReport, side: Side) -> Vec<[String; COLUMN
     report.subflows.iter().map(row).collect()
 }
 
-/// What a direction carried, and how fast.
+/// Returns the amount of data of a direction, and its rate.
 pub(crate) fn direction(report: &ConnectionReport, side: Side) -> String {
     let unique_bytes = report.streams.from(side).unique_bytes;
     let mut text = format!("{}: {}", towards(side), bytes(unique_bytes));
@@ -176,19 +176,19 @@ pub(crate) fn direction(report: &ConnectionReport, side: Side) -> String {
     text
 }
 
-/// A direction with less than this part of the other one's data is a request: it has no table.
+/// A direction with less than one part in this many of the other one's data is a request, and has no table.
 const REQUEST_SHARE: u64 = 100;
 
-/// Whether a direction is worth a table.
+/// Returns whether a direction has enough data for a table.
 pub(crate) fn is_bulk(report: &ConnectionReport, side: Side) -> bool {
     let [own, other] = [side, side.peer()].map(|side| report.streams.from(side).unique_bytes);
     own > 0 && own >= other / REQUEST_SHARE
 }
 
-/// Stalls that are listed of a direction, the longest first.
+/// The most stalls of a direction that are listed, the longest first.
 const STALLS_SHOWN: usize = 4;
 
-/// What there is to say of a direction besides its table.
+/// Returns the findings about a direction that its table does not show.
 pub(crate) fn notes(report: &ConnectionReport, side: Side) -> Vec<String> {
     let (stream, mut notes) = (report.streams.from(side), Vec::new());
     if report.subflows.len() > 1 {
@@ -221,7 +221,7 @@ pub(crate) fn notes(report: &ConnectionReport, side: Side) -> Vec<String> {
     notes
 }
 
-/// What is wrong with a connection, and what was not looked at.
+/// Returns the errors of a connection, and the parts of it that were not examined.
 pub(crate) fn audits(report: &ConnectionReport) -> Vec<String> {
     let (sums, mut audits) = (&report.checksums, Vec::new());
     if sums.required || sums.right + sums.wrong + sums.unchecked > 0 {
@@ -247,7 +247,7 @@ pub(crate) fn audits(report: &ConnectionReport) -> Vec<String> {
     audits
 }
 
-/// Columns, aligned to the right.
+/// Appends rows of cells to `text`, with each column aligned to the right.
 pub(crate) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);

@@ -6,17 +6,18 @@ use crate::bytes::{Reader, Writer};
 
 /// Flag E of version 1.
 const ECHO: u8 = 1;
-/// Identifiers that a REMOVE_ADDR in 40 bytes of options has room for.
+/// The most identifiers that a REMOVE_ADDR in 40 bytes of options has room for.
 pub const REMOVED_MAX: usize = 37;
 
-/// ADD_ADDR: an address at which the sender can be reached, or the echo of one.
+/// ADD_ADDR: an address at which the sender can be reached, or the echo of such an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddAddr {
-    /// Version 1. It is an echo if it has no HMAC.
+    /// Version 1. An echo has the flag E and no HMAC.
     V1 {
-        /// Flag E: the sender has received this address. Kept apart from the HMAC, as it is on the wire.
+        /// Flag E: the sender echoes an address that it has received. It is independent of the HMAC, as on
+        /// the wire.
         echo: bool,
-        /// Identifies the address.
+        /// The identifier of the address.
         address_id: u8,
         /// The address.
         address: IpAddr,
@@ -25,9 +26,9 @@ pub enum AddAddr {
         /// The rightmost 64 bits of the HMAC; an echo has none.
         hmac: Option<u64>,
     },
-    /// Version 0, which has neither echo nor HMAC, and says which kind of address it is.
+    /// Version 0, which has neither echo nor HMAC, and names the version of IP.
     V0 {
-        /// Identifies the address.
+        /// The identifier of the address.
         address_id: u8,
         /// The address.
         address: IpAddr,
@@ -37,8 +38,8 @@ pub enum AddAddr {
 }
 
 impl AddAddr {
-    /// The length decides. Where version 0 would have the version of IP, version 1 has three reserved bits,
-    /// which are zero, and the flag E.
+    /// Reads the option. Its length decides which fields it has. Where version 0 has the version of IP,
+    /// version 1 has three reserved bits, which are zero, and the flag E.
     pub(crate) fn parse(low: u8, mut body: Reader<'_>) -> Option<Self> {
         let address_id = body.u8()?;
         let bytes = body.rest().len();
@@ -88,10 +89,10 @@ impl AddAddr {
     }
 }
 
-/// REMOVE_ADDR: identifiers of addresses at which the sender is not reached any more.
+/// REMOVE_ADDR: identifiers of addresses at which the sender cannot be reached any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoveAddr<'a> {
-    /// The identifiers: at least one.
+    /// The identifiers, at least one.
     pub address_ids: &'a [u8],
 }
 

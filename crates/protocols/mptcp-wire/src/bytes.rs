@@ -1,6 +1,6 @@
-//! Big-endian numbers in byte strings of any length.
+//! Reads and writes big-endian numbers in byte strings of any length.
 
-/// Reads from the front of a byte string; `None` where too few bytes are left.
+/// Reads from the front of a byte string. Each method returns `None` if too few bytes are left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes one option: kind and length first, the length when it is known.
+/// Writes one option: kind and length first; `finish` fills in the length.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],

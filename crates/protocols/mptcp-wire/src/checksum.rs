@@ -1,15 +1,15 @@
-//! The Internet checksum (RFC 1071) and what Multipath TCP makes of it (RFC 8684 section 3.3.1).
+//! The Internet checksum (RFC 1071) and the checksum of a DSS, which uses it (RFC 8684 section 3.3.1).
 
 /// A checksum being computed: the ones' complement sum of 16-bit words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InternetChecksum {
     sum: u64,
-    /// Whether an odd number of bytes was added.
+    /// Whether the number of bytes added so far is odd.
     is_odd: bool,
 }
 
 impl InternetChecksum {
-    /// Adds bytes, which continue those before.
+    /// Adds bytes that follow those added before.
     pub fn add(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         if self.is_odd
@@ -18,7 +18,7 @@ impl InternetChecksum {
             self.sum += u64::from(low);
             (self.is_odd, bytes) = (false, rest);
         }
-        // Four bytes at once: 2³² of them fit into the sum.
+        // Words of four bytes are added at once; 2³² of them fit into the sum.
         let mut chunks = bytes.chunks_exact(4);
         for chunk in &mut chunks {
             if let Ok(word) = chunk.try_into() {
@@ -42,7 +42,7 @@ impl InternetChecksum {
         }
     }
 
-    /// The checksum: the complement of the sum. Over data that includes a right checksum it is 0.
+    /// Returns the checksum, the complement of the sum. Over data that includes a right checksum it is 0.
     #[must_use]
     pub fn finish(mut self) -> u16 {
         self.fold();
@@ -50,8 +50,9 @@ impl InternetChecksum {
     }
 }
 
-/// The checksum of a mapping: over a pseudo-header of its numbers, then the data. The data sequence number
-/// counts in full, however much of it is sent; a DATA_FIN counts in `data_bytes` and has no byte.
+/// Returns the checksum of a mapping: over a pseudo-header of its numbers, then the data. The data sequence
+/// number counts in full, even if only 32 bits of it are sent. A DATA_FIN counts in `data_bytes` and has no
+/// byte.
 #[must_use]
 pub fn dss_checksum<'a>(
     data_seq: u64,
@@ -66,7 +67,7 @@ pub fn dss_checksum<'a>(
     checksum.finish()
 }
 
-/// The checksum of [`dss_checksum`] before the data, for data that comes in pieces.
+/// Returns the checksum of [`dss_checksum`] before the data is added, for data that comes in pieces.
 #[must_use]
 pub fn dss_pseudo_header(data_seq: u64, subflow_seq: u32, data_bytes: u16) -> InternetChecksum {
     let mut checksum = InternetChecksum::default();

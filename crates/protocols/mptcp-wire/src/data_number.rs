@@ -1,7 +1,7 @@
-//! Sequence numbers of 64 bits of which the lowest 32 were sent (RFC 8684 section 3.3.3).
+//! Restores 64-bit sequence numbers of which the lowest 32 bits were sent (RFC 8684 section 3.3.3).
 
-/// The number whose lowest 32 bits are `short` and which is closest to `near`: at most 2³¹ below it, or less
-/// than that above. It wraps around as the numbers do.
+/// Returns the number that has `short` as its lowest 32 bits and is closest to `near`: at most 2³¹ below it,
+/// or less than 2³¹ above it. The result wraps around as the sequence numbers do.
 #[must_use]
 pub const fn expand(short: u32, near: u64) -> u64 {
     let ahead = short.wrapping_sub(near as u32) as i32;

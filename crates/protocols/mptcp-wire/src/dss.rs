@@ -34,7 +34,7 @@ impl DataNumber {
         matches!(self, Self::Full(_))
     }
 
-    /// The whole number; of 32 bits, the one with these that is closest to `near`.
+    /// Returns all 64 bits. For a short number, returns the number with these bits that is closest to `near`.
     #[must_use]
     pub const fn near(self, near: u64) -> u64 {
         match self {
@@ -44,22 +44,23 @@ impl DataNumber {
     }
 }
 
-/// Where bytes of a subflow belong in the data.
+/// The position of a subflow's bytes in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DssMapping {
     /// The data sequence number of the first byte.
     pub data_seq: DataNumber,
-    /// The first byte's sequence number on the subflow, counted from its SYN, which has 0. A DATA_FIN alone
-    /// has 0 here, too.
+    /// The first byte's sequence number on the subflow, counted from the subflow's SYN, which has 0. A
+    /// DATA_FIN without data also has 0 here.
     pub subflow_seq: u32,
-    /// How many bytes, a DATA_FIN included; 0: all that follow, the infinite mapping of a fallback.
+    /// The number of bytes, a DATA_FIN included. 0 maps all bytes that follow: the infinite mapping of a
+    /// fallback.
     pub data_bytes: u16,
     /// The checksum, if checksums are in use: see [`dss_checksum`](crate::checksum::dss_checksum).
     pub checksum: Option<u16>,
 }
 
 impl DssMapping {
-    /// Whether it maps all bytes that follow (RFC 8684 section 3.7).
+    /// Returns whether the mapping covers all bytes that follow (RFC 8684 section 3.7).
     #[must_use]
     pub const fn is_infinite(&self) -> bool {
         self.data_bytes == 0
@@ -79,7 +80,7 @@ pub struct Dss {
 
 impl Dss {
     pub(crate) fn parse(mut body: Reader<'_>) -> Option<Self> {
-        // Three reserved bits, then F, m, M, a, A, of which `m` and `a` count with `M` and `A` only.
+        // Three reserved bits are followed by F, m, M, a, A; `m` and `a` count only with `M` and `A`.
         let flags = body.u8()?;
         let mut dss = Self { data_fin: flags & FIN != 0, ..Self::default() };
         if flags & ACK != 0 {

@@ -4,10 +4,10 @@ use sha1::Sha1;
 use sha2::digest::Output;
 use sha2::{Digest, Sha256};
 
-/// The block of both hash functions, bytes.
+/// The block size of both hash functions, bytes.
 const BLOCK_BYTES: usize = 64;
 
-/// HMAC of `parts`, one after the other, with a key of at most 64 bytes.
+/// Returns the HMAC of `parts`, one after the other, with a key of at most 64 bytes.
 fn hmac<D: Digest>(key: &[u8], parts: &[&[u8]]) -> Output<D> {
     let (mut inner_pad, mut outer_pad) = ([0x36; BLOCK_BYTES], [0x5c; BLOCK_BYTES]);
     for ((inner, outer), byte) in inner_pad.iter_mut().zip(&mut outer_pad).zip(key) {
@@ -21,13 +21,13 @@ fn hmac<D: Digest>(key: &[u8], parts: &[&[u8]]) -> Output<D> {
     D::new().chain_update(outer_pad).chain_update(inner.finalize()).finalize()
 }
 
-/// HMAC-SHA256 of `parts`, one after the other, with a key of 16 bytes.
+/// Returns the HMAC-SHA256 of `parts`, one after the other, with a key of 16 bytes.
 #[must_use]
 pub fn hmac_sha256(key: [u8; 16], parts: &[&[u8]]) -> [u8; 32] {
     hmac::<Sha256>(&key, parts).into()
 }
 
-/// HMAC-SHA1 of `parts`, one after the other, with a key of 16 bytes.
+/// Returns the HMAC-SHA1 of `parts`, one after the other, with a key of 16 bytes.
 #[must_use]
 pub fn hmac_sha1(key: [u8; 16], parts: &[&[u8]]) -> [u8; 20] {
     hmac::<Sha1>(&key, parts).into()

@@ -1,4 +1,4 @@
-//! Keys, and what follows from them (RFC 8684 sections 3.1, 3.2, 3.4.1; RFC 6824 sections 3.1, 3.2).
+//! Keys and the values derived from them (RFC 8684 sections 3.1, 3.2, 3.4.1; RFC 6824 sections 3.1, 3.2).
 
 use core::net::IpAddr;
 
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::hmac::{hmac_sha1, hmac_sha256};
 
-/// Version of Multipath TCP.
+/// A version of Multipath TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// RFC 6824, which hashes with SHA-1.
@@ -33,8 +33,8 @@ fn trailing<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 impl Key {
-    /// The token, by which MP_JOIN names the connection of the end that has this key: the first 32 bits of
-    /// the key's hash.
+    /// Returns the token by which MP_JOIN names the connection of the end that has this key: the first 32
+    /// bits of the key's hash.
     #[must_use]
     pub fn token(self, version: Version) -> u32 {
         u32::from_be_bytes(match version {
@@ -43,8 +43,8 @@ impl Key {
         })
     }
 
-    /// The initial data sequence number of the end that has this key: the last 64 bits of the key's hash. The
-    /// first byte of data has the number after it.
+    /// Returns the initial data sequence number of the end that has this key: the last 64 bits of the key's
+    /// hash. The first byte of data has the number after it.
     #[must_use]
     pub fn initial_data_seq(self, version: Version) -> u64 {
         u64::from_be_bytes(match version {
@@ -53,8 +53,8 @@ impl Key {
         })
     }
 
-    /// The leftmost 160 bits of the HMAC by which the end with this key proves in MP_JOIN that it knows both
-    /// keys. The SYN/ACK carries the first 64 of them: see [`join_hmac_short`].
+    /// Returns the leftmost 160 bits of the HMAC by which the end with this key proves in MP_JOIN that it
+    /// knows both keys. The SYN/ACK carries the first 64 of these bits: see [`join_hmac_short`].
     #[must_use]
     pub fn join_hmac(self, peer: Self, nonce: u32, peer_nonce: u32, version: Version) -> [u8; 20] {
         let (key, nonces) = (concat(self, peer), [nonce.to_be_bytes(), peer_nonce.to_be_bytes()]);
@@ -65,8 +65,8 @@ impl Key {
         }
     }
 
-    /// The rightmost 64 bits of the HMAC of an ADD_ADDR (version 1) from the end with this key. A missing
-    /// port counts as zero.
+    /// Returns the rightmost 64 bits of the HMAC of an ADD_ADDR (version 1) from the end with this key. A
+    /// missing port counts as zero.
     #[must_use]
     pub fn add_addr_hmac(self, peer: Self, address_id: u8, address: IpAddr, port: Option<u16>) -> u64 {
         let port = port.unwrap_or(0).to_be_bytes();
@@ -78,7 +78,7 @@ impl Key {
     }
 }
 
-/// The part of an HMAC of [`Key::join_hmac`] that the SYN/ACK carries: the leftmost 64 bits.
+/// Returns the part of a [`Key::join_hmac`] that the SYN/ACK carries: the leftmost 64 bits.
 #[must_use]
 pub fn join_hmac_short(hmac: &[u8; 20]) -> u64 {
     u64::from_be_bytes(leading(hmac))

@@ -1,4 +1,4 @@
-//! The options of Multipath TCP: kind 30, told apart by the high four bits of the third byte (RFC 8684
+//! The options of Multipath TCP: kind 30, with the subtype in the high four bits of the third byte (RFC 8684
 //! section 3, RFC 6824 section 3).
 
 use crate::address::{AddAddr, RemoveAddr};
@@ -28,15 +28,16 @@ pub enum MptcpOption<'a> {
     Join(Join),
     /// DSS: data acknowledgement and mapping.
     Dss(Dss),
-    /// ADD_ADDR: an address of the sender, or its echo.
+    /// ADD_ADDR: an address of the sender, or the echo of such an option.
     AddAddr(AddAddr),
     /// REMOVE_ADDR: addresses that the sender has lost.
     RemoveAddr(RemoveAddr<'a>),
-    /// MP_PRIO: a subflow becomes backup or ceases to be one (RFC 8684 section 3.3.8).
+    /// MP_PRIO: a subflow becomes a backup or ceases to be one (RFC 8684 section 3.3.8).
     Prio {
-        /// Whether it becomes backup.
+        /// Whether the subflow becomes a backup.
         backup: bool,
-        /// The address whose subflows are meant (version 0 only); `None`: the subflow that carries it.
+        /// The address whose subflows are meant (version 0 only). `None` means the subflow that carries the
+        /// option.
         address_id: Option<u8>,
     },
     /// MP_FAIL: the checksum of the mapping at this data sequence number was wrong (RFC 8684 section 3.7).
@@ -49,9 +50,9 @@ pub enum MptcpOption<'a> {
         /// The receiver's key.
         key: Key,
     },
-    /// MP_TCPRST: why a subflow is reset (RFC 8684 section 3.6).
+    /// MP_TCPRST: the reason why a subflow is reset (RFC 8684 section 3.6).
     Reset(Reset),
-    /// A subtype that is not known here.
+    /// A subtype that this crate does not know.
     Unknown {
         /// The subtype, four bits.
         subtype: u8,
@@ -60,21 +61,22 @@ pub enum MptcpOption<'a> {
     },
 }
 
-/// MP_CAPABLE (RFC 8684 section 3.1). Which keys it has tells on which segment it is: in version 1 none on
-/// the SYN, the sender's on the SYN/ACK, both on the third segment; in version 0 the sender's on the SYN too.
+/// MP_CAPABLE (RFC 8684 section 3.1). Its keys show which segment carries it. Version 1 has no key on the
+/// SYN, the sender's key on the SYN/ACK and both keys on the third segment. Version 0 has the sender's key on
+/// the SYN, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpCapable {
-    /// Version of the protocol: 0 or 1; others are kept.
+    /// The version of the protocol: 0 or 1; others are kept.
     pub version: u8,
-    /// Flags A to H, A the highest: A asks for checksums, C refuses subflows to this address, H says HMAC.
+    /// Flags A to H, A the highest. A asks for checksums, C refuses subflows to this address, H chooses HMAC.
     pub flags: u8,
     /// The sender's key.
     pub sender_key: Option<Key>,
     /// The receiver's key.
     pub receiver_key: Option<Key>,
-    /// Bytes of data on this segment, if it carries any (version 1).
+    /// The bytes of data on this segment, if it carries any (version 1).
     pub data_bytes: Option<u16>,
-    /// Checksum of that data, if checksums are in use.
+    /// The checksum of that data, if checksums are in use.
     pub checksum: Option<u16>,
 }
 
@@ -83,12 +85,12 @@ impl MpCapable {
     pub const CHECKSUM: u8 = 0x80;
     /// Flag B: the option is extended in a way that is not known yet, and must be ignored.
     pub const EXTENSIBILITY: u8 = 0x40;
-    /// Flag C: no further subflows to the address that sent this.
+    /// Flag C: no further subflows may go to the address that sent this option.
     pub const NO_JOIN_HERE: u8 = 0x20;
     /// Flag H: HMAC-SHA1 in version 0, HMAC-SHA256 in version 1.
     pub const HMAC: u8 = 0x01;
 
-    /// Without keys and data.
+    /// Creates an option without keys and data.
     #[must_use]
     pub const fn new(version: u8, flags: u8) -> Self {
         Self { version, flags, sender_key: None, receiver_key: None, data_bytes: None, checksum: None }
@@ -131,29 +133,29 @@ impl MpCapable {
 /// MP_JOIN (RFC 8684 section 3.2): one form for each segment of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// On the SYN.
+    /// The form on the SYN.
     Syn {
-        /// Whether the subflow is to be a backup.
+        /// Whether the subflow becomes a backup.
         backup: bool,
-        /// Identifies the sender's address.
+        /// The identifier of the sender's address.
         address_id: u8,
-        /// The receiver's token: which connection.
+        /// The receiver's token, which names the connection.
         token: u32,
-        /// A random number.
+        /// The sender's random number.
         nonce: u32,
     },
-    /// On the SYN/ACK.
+    /// The form on the SYN/ACK.
     SynAck {
-        /// Whether the subflow is to be a backup.
+        /// Whether the subflow becomes a backup.
         backup: bool,
-        /// Identifies the sender's address.
+        /// The identifier of the sender's address.
         address_id: u8,
         /// The leftmost 64 bits of the HMAC.
         hmac: u64,
-        /// A random number.
+        /// The sender's random number.
         nonce: u32,
     },
-    /// On the third segment.
+    /// The form on the third segment.
     Ack {
         /// The leftmost 160 bits of the HMAC.
         hmac: [u8; 20],
@@ -163,7 +165,7 @@ pub enum Join {
 impl Join {
     fn parse(nibble: u8, mut body: Reader<'_>) -> Option<Self> {
         let (bytes, backup, address_id) = (body.rest().len(), nibble & BACKUP != 0, body.u8()?);
-        // Without kind, length and the byte of the subtype.
+        // The lengths are without kind, length and the byte of the subtype.
         Some(match bytes {
             9 => Self::Syn { backup, address_id, token: body.u32()?, nonce: body.u32()? },
             13 => Self::SynAck { backup, address_id, hmac: body.u64()?, nonce: body.u32()? },
@@ -197,16 +199,16 @@ impl Join {
 pub struct Reset {
     /// Flags U, V, W and T, T the lowest.
     pub flags: u8,
-    /// One of the constants of this type; others are kept.
+    /// The reason: one of the constants of this type; others are kept.
     pub reason: u8,
 }
 
 impl Reset {
-    /// Flag T: the cause may pass; the subflow may be tried again later.
+    /// Flag T: the cause may pass, so the subflow may be tried again later.
     pub const TRANSIENT: u8 = 0x01;
     /// Unspecified error.
     pub const UNSPECIFIED: u8 = 0;
-    /// MPTCP-specific error: the HMAC or the token is wrong, for one.
+    /// MPTCP-specific error, such as a wrong HMAC or token.
     pub const MPTCP_SPECIFIC: u8 = 1;
     /// Lack of resources.
     pub const RESOURCES: u8 = 2;
@@ -220,13 +222,13 @@ impl Reset {
     pub const MIDDLEBOX: u8 = 6;
 }
 
-/// Four bits that fit.
+/// Returns `value` if it fits into four bits.
 fn nibble(value: u8) -> Option<u8> {
     (value < 16).then_some(value)
 }
 
 impl<'a> MptcpOption<'a> {
-    /// Reads what follows kind and length; `None` if the subtype can't have so many bytes.
+    /// Reads the bytes after kind and length. Returns `None` if the subtype cannot have this length.
     #[must_use]
     pub fn parse(body: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(body);

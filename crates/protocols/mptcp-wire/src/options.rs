@@ -1,11 +1,11 @@
-//! The options of a TCP header (RFC 9293 section 3.1), read one after the other and written.
+//! Reads the options of a TCP header (RFC 9293 section 3.1) one after the other, and writes them.
 
 use crate::bytes::{Reader, Writer};
 use crate::mptcp::MptcpOption;
 
-/// Bytes of options that a TCP header has room for.
+/// The most bytes of options in a TCP header.
 pub const OPTION_BYTES_MAX: usize = 40;
-/// Blocks that one SACK option has room for.
+/// The most blocks in one SACK option.
 pub const SACK_BLOCKS_MAX: usize = 4;
 
 const END_OF_LIST: u8 = 0;
@@ -19,12 +19,12 @@ const FAST_OPEN: u8 = 34;
 /// The kind of all options of Multipath TCP.
 pub const MPTCP: u8 = 30;
 
-/// One TCP option. Padding (NOP, end of list) is not shown.
+/// One TCP option. Padding (NOP, end of list) is not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOption<'a> {
     /// Maximum segment size, bytes (RFC 9293 section 3.7.1).
     Mss(u16),
-    /// Window scale: the shift (RFC 7323 section 2).
+    /// Window scale, as a shift (RFC 7323 section 2).
     WindowScale(u8),
     /// Selective acknowledgements are permitted (RFC 2018 section 2).
     SackPermitted,
@@ -41,32 +41,32 @@ pub enum TcpOption<'a> {
     FastOpen(&'a [u8]),
     /// Multipath TCP.
     Mptcp(MptcpOption<'a>),
-    /// Any other option: its kind and what follows its length.
+    /// Any other option.
     Unknown {
-        /// Its kind.
+        /// The option's kind.
         kind: u8,
-        /// What follows its length.
+        /// The bytes after the option's length.
         body: &'a [u8],
     },
 }
 
-/// Why an option could not be read.
+/// The reason why an option could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionError {
-    /// The bytes end before the option does: the header lies, or a capture was cut off at its snap length.
-    /// Nothing follows.
+    /// The bytes end before the option does: the header is wrong, or a capture was cut off at its snap
+    /// length. No further option is read.
     Truncated {
-        /// Its kind.
+        /// The option's kind.
         kind: u8,
-        /// The length that it claims; `None` if the bytes end before it.
+        /// The length that the option claims, or `None` if the bytes end before it.
         claimed_bytes: Option<u8>,
     },
-    /// The option has a length that no option of its kind has. Those that follow are still read, unless the
-    /// length is below 2.
+    /// The option has a length that no option of its kind has. The options after it are still read, unless
+    /// the length is below 2.
     BadLength {
-        /// Its kind.
+        /// The option's kind.
         kind: u8,
-        /// Its length.
+        /// The option's length in bytes.
         bytes: u8,
     },
 }
@@ -85,7 +85,7 @@ impl core::fmt::Display for OptionError {
 
 impl core::error::Error for OptionError {}
 
-/// The blocks of a SACK option: left and right edges, sequence numbers.
+/// The blocks of a SACK option, each as the sequence numbers of its left and right edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(u32, u32); SACK_BLOCKS_MAX],
@@ -93,7 +93,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block; whether there was room.
+    /// Adds a block and returns whether there was room.
     pub fn push(&mut self, left: u32, right: u32) -> bool {
         let Some(free) = self.blocks.get_mut(usize::from(self.len)) else { return false };
         *free = (left, right);
@@ -101,7 +101,7 @@ impl SackBlocks {
         true
     }
 
-    /// The blocks in their order on the wire.
+    /// Returns the blocks in their order on the wire.
     #[must_use]
     pub fn as_slice(&self) -> &[(u32, u32)] {
         self.blocks.get(..usize::from(self.len)).unwrap_or_default()
@@ -119,7 +119,7 @@ impl SackBlocks {
 }
 
 impl<'a> TcpOption<'a> {
-    /// Reads what follows kind and length; `None` if the length is wrong for the kind.
+    /// Reads the bytes after kind and length. Returns `None` if the length is wrong for the kind.
     fn parse(kind: u8, body: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(body);
         let option = match kind {
@@ -135,7 +135,8 @@ impl<'a> TcpOption<'a> {
         reader.is_empty().then_some(option)
     }
 
-    /// Writes the option; returns its bytes, or `None` if `out` has no room or a field no valid form.
+    /// Writes the option and returns its length in bytes. Returns `None` if `out` has no room or a field is
+    /// invalid.
     pub fn write(&self, out: &mut [u8]) -> Option<usize> {
         let mut writer = Writer::new(out);
         let kind = match self {
@@ -170,21 +171,21 @@ impl<'a> TcpOption<'a> {
     }
 }
 
-/// The options of a TCP header, in order: an iterator that never panics and always ends.
+/// An iterator over the options of a TCP header, in order. It never panics and always ends.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> TcpOptions<'a> {
-    /// Reads `bytes`, what follows the first 20 bytes of a TCP header up to its data offset, or as much of
-    /// that as was captured.
+    /// Reads `bytes`: the part of a TCP header after its first 20 bytes, up to its data offset. A capture may
+    /// have cut these bytes short.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// The Multipath TCP options that could be read.
+    /// Returns the Multipath TCP options that could be read.
     pub fn mptcp(self) -> impl Iterator<Item = MptcpOption<'a>> {
         self.filter_map(|option| match option {
             Ok(TcpOption::Mptcp(option)) => Some(option),
@@ -244,7 +245,7 @@ impl Default for OptionBuffer {
 }
 
 impl OptionBuffer {
-    /// Appends an option; whether there was room. Without room nothing changes.
+    /// Appends an option and returns whether there was room. Without room nothing changes.
     pub fn push(&mut self, option: &TcpOption<'_>) -> bool {
         let mut scratch = [0; OPTION_BYTES_MAX];
         let from = usize::from(self.len);
@@ -257,7 +258,7 @@ impl OptionBuffer {
         true
     }
 
-    /// Takes the options of a header that arrived, padding included; `None` if they are more than 40 bytes.
+    /// Copies the options of a header that arrived, padding included. Returns `None` for more than 40 bytes.
     #[must_use]
     pub fn from_wire(bytes: &[u8]) -> Option<Self> {
         let mut buffer = Self::default();
@@ -266,19 +267,19 @@ impl OptionBuffer {
         Some(buffer)
     }
 
-    /// Bytes that are free.
+    /// Returns the free bytes.
     #[must_use]
     pub const fn room(&self) -> usize {
         OPTION_BYTES_MAX - self.len as usize
     }
 
-    /// The options, padded with NOPs to a multiple of four bytes.
+    /// Returns the options, padded with NOPs to a multiple of four bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len).next_multiple_of(4)).unwrap_or(&self.bytes)
     }
 
-    /// What is in it.
+    /// Returns an iterator over the options in the buffer.
     #[must_use]
     pub fn iter(&self) -> TcpOptions<'_> {
         TcpOptions::new(self.as_bytes())

@@ -7,18 +7,18 @@ use crate::bytes::Reader;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER_BYTES: usize = 20;
 
-/// The flags of a segment.
+/// The flags of a TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No more data.
+    /// The sender has no more data.
     pub const FIN: Self = Self(0x01);
-    /// Begins a subflow.
+    /// The segment begins a subflow.
     pub const SYN: Self = Self(0x02);
-    /// Resets it.
+    /// The segment resets the subflow.
     pub const RST: Self = Self(0x04);
-    /// Push.
+    /// The receiver should hand the data to the program at once.
     pub const PSH: Self = Self(0x08);
     /// The acknowledgement number counts.
     pub const ACK: Self = Self(0x10);
@@ -29,24 +29,24 @@ impl Flags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     #[must_use]
     pub const fn has(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
-    /// Both.
+    /// Returns the union of both sets of flags.
     #[must_use]
     pub const fn and(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 }
 
-/// Why bytes are no TCP header.
+/// The reason why bytes are not a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpHeaderError {
-    /// They end before its fixed part does.
+    /// The bytes end before the fixed part of the header does.
     CutOff,
-    /// It says that it is shorter than its fixed part.
+    /// The length in the header is shorter than its fixed part.
     Length,
 }
 
@@ -68,26 +68,26 @@ pub struct TcpHeader {
     pub source_port: u16,
     /// The receiver's port.
     pub target_port: u16,
-    /// Sequence number.
+    /// The sequence number.
     pub seq: u32,
-    /// Acknowledgement number; counts with [`Flags::ACK`] only.
+    /// The acknowledgement number, which counts only with [`Flags::ACK`].
     pub ack: u32,
-    /// Bytes of the header with its options: 20 to 60, a multiple of 4.
+    /// The bytes of the header with its options: 20 to 60, a multiple of 4.
     pub header_bytes: usize,
-    /// Flags.
+    /// The flags.
     pub flags: Flags,
-    /// The window as it is sent, not scaled.
+    /// The window as it is on the wire, not scaled.
     pub window: u16,
-    /// The checksum as it is sent.
+    /// The checksum as it is on the wire.
     pub checksum: u16,
 }
 
 impl TcpHeader {
-    /// Reads the header at the front of `segment`. Whether the options are there, too, is left to the caller,
+    /// Reads the header at the front of `segment`. The caller must check whether the options are there, too,
     /// because a capture may have cut them off.
     ///
     /// # Errors
-    /// The bytes end too early, or the length in them is wrong.
+    /// If `segment` ends too early, or if the length in the header is wrong.
     pub fn read(segment: &[u8]) -> Result<Self, TcpHeaderError> {
         let fixed = segment.first_chunk::<TCP_HEADER_BYTES>().ok_or(TcpHeaderError::CutOff)?;
         let header = Self::fixed(Reader(fixed)).ok_or(TcpHeaderError::CutOff)?;
@@ -103,7 +103,7 @@ impl TcpHeader {
         Some(Self { source_port, target_port, seq, ack, header_bytes, flags, window, checksum })
     }
 
-    /// The fixed part on the wire. The reserved bits and the urgent pointer are zero; of
+    /// Returns the fixed part on the wire. The reserved bits and the urgent pointer are zero. Of
     /// [`header_bytes`](Self::header_bytes) only the multiple of 4 below 64 is written.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; TCP_HEADER_BYTES] {

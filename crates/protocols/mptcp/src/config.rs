@@ -1,23 +1,24 @@
-//! What a stack is told once.
+//! The settings with which a stack is created.
 
 use anabranch_algo::Span;
 
 use crate::path_manager::{LocalAddress, PathManager};
 use crate::scheduler::SchedulerKind;
 
-/// Subflows of a connection at most.
+/// The most subflows of a connection.
 pub const SUBFLOWS_MAX: usize = 8;
 
-/// What is done when the tail of what was sent may be lost: nothing has been acknowledged for a probe timeout
-/// (RFC 8985 section 7).
+/// The reaction when the tail of the data may be lost: nothing has been acknowledged for a probe timeout (RFC
+/// 8985 section 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TailLoss {
-    /// Nothing before the retransmission timeout.
+    /// Waits for the retransmission timeout.
     Off,
-    /// The subflow sends new data or its last segment again.
+    /// The subflow sends new data, or its last segment again.
     SamePath,
-    /// Besides that, another subflow carries the last segment, too (Yedugundla, licentiate thesis, section
-    /// 4.2). If it arrives there and earlier data is still missing, that follows at once.
+    /// The subflow probes as with `SamePath`, and another subflow carries the last segment, too (Yedugundla,
+    /// licentiate thesis, section 4.2). If the segment arrives there and earlier data is still missing, the
+    /// other subflow sends that data at once.
     #[default]
     AlternatePath,
 }
@@ -31,15 +32,15 @@ pub struct TcpConfig {
     pub timestamps: bool,
     /// The largest IP packet, bytes.
     pub mtu_bytes: u16,
-    /// How long an acknowledgement may be put off (RFC 9293 section 3.8.6.3).
+    /// The longest delay of an acknowledgement (RFC 9293 section 3.8.6.3).
     pub ack_delay: Span,
     /// How long a closed subflow remembers its addresses: 2 MSL (RFC 9293 section 3.4.2).
     pub time_wait: Span,
-    /// What is done for a lost tail.
+    /// The reaction to a tail that may be lost.
     pub tail_loss: TailLoss,
-    /// After this silence an idle subflow is probed; `None`: never (RFC 9293 section 3.8.4).
+    /// The silence after which an idle subflow is probed, or `None` for no probes (RFC 9293 section 3.8.4).
     pub keepalive: Option<Span>,
-    /// Retransmissions without an answer after which a subflow is given up.
+    /// A subflow is given up after this many retransmissions without an answer.
     pub retries_max: u32,
 }
 
@@ -63,29 +64,31 @@ impl Default for TcpConfig {
 pub struct Config {
     /// Whether connections offer and accept Multipath TCP.
     pub mptcp: bool,
-    /// Whether data has checksums (RFC 8684 section 3.3.1); they are in use if either end asks for them.
+    /// Whether this end asks for checksums of the data (RFC 8684 section 3.3.1). They are in use if either
+    /// end asks.
     pub checksums: bool,
-    /// Each subflow's TCP.
+    /// The TCP settings of each subflow.
     pub tcp: TcpConfig,
     /// The algorithm of congestion control: a name of [`anabranch_algo::control::ALGORITHMS`], with or
-    /// without a slow start. Segments are not paced, so BBR, which has a pace, is not to be taken here.
+    /// without a slow start. Segments are not paced, so do not choose BBR here, which needs pacing.
     pub congestion_control: &'static str,
-    /// Which subflow carries what.
+    /// The scheduler, which decides which subflow carries which data.
     pub scheduler: SchedulerKind,
-    /// Which subflows a connection makes.
+    /// The path manager, which decides which subflows a connection makes.
     pub path_manager: PathManager,
     /// Local addresses for further subflows.
     pub addresses: Vec<LocalAddress>,
-    /// How long the first SYN waits for an answer until another goes out from the next local address; the
-    /// first that is answered begins the connection. `None`: only the address that was asked for is tried.
+    /// How long the first SYN waits for an answer before another goes out from the next local address. The
+    /// first SYN that is answered begins the connection. `None` tries only the address that was asked for.
     pub race_after: Option<Span>,
-    /// Bytes that a connection keeps for the program to read; also its receive window.
+    /// The bytes that a connection keeps for the program to read; also its receive window.
     pub receive_buffer_bytes: u32,
-    /// Bytes that a program may write ahead of what has been acknowledged.
+    /// The bytes that a program may write ahead of the data acknowledgement.
     pub send_buffer_bytes: u32,
-    /// Subflows of a connection at most; no more than [`SUBFLOWS_MAX`].
+    /// The most subflows of a connection; at most [`SUBFLOWS_MAX`].
     pub subflows_max: usize,
-    /// Connections of one listener that have not finished their handshake, at most; the oldest gives way.
+    /// The most connections of one listener with an unfinished handshake. A further SYN drops the oldest of
+    /// them.
     pub half_open_max: usize,
 }
 

@@ -1,8 +1,8 @@
 //! One connection: a stream of bytes each way over one or more subflows, or over one plain TCP connection.
 //!
-//! [`input`] says what a segment does, [`output`] what is sent and when. The first subflow decides whether
-//! the connection is Multipath TCP at all ([`Mode`]); whatever a middlebox takes away on the way there leads
-//! to [`Mode::Plain`], never to a connection that hangs (RFC 8684 section 3.7).
+//! [`input`] handles arriving segments, [`output`] decides what is sent and when. The first subflow decides
+//! whether the connection is Multipath TCP at all ([`Mode`]). If a middlebox removes options during its
+//! handshake, the connection becomes [`Mode::Plain`] and never hangs (RFC 8684 section 3.7).
 
 mod input;
 mod output;
@@ -26,44 +26,44 @@ use crate::segment::Segment;
 use crate::send::SendQueue;
 use crate::subflow::{Setup, Subflow, SubflowError};
 
-/// What a connection has to report.
+/// An event that a connection reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEvent {
-    /// The handshake is over; whether the peer speaks Multipath TCP.
+    /// The handshake is complete.
     Established {
-        /// Whether further subflows are possible.
+        /// Whether the peer speaks Multipath TCP, so that further subflows are possible.
         multipath: bool,
     },
-    /// The connection goes on as plain TCP, which it was not offered as.
+    /// The connection was offered as Multipath TCP and goes on as plain TCP.
     FellBack,
     /// A subflow carries data from now on.
     SubflowUp {
-        /// Its local end.
+        /// The subflow's local end.
         local: SocketAddr,
-        /// Its remote end.
+        /// The subflow's remote end.
         remote: SocketAddr,
     },
-    /// A subflow is gone.
+    /// A subflow has ended.
     SubflowDown {
-        /// Its local end.
+        /// The subflow's local end.
         local: SocketAddr,
-        /// Its remote end.
+        /// The subflow's remote end.
         remote: SocketAddr,
-        /// Why, if it was not closed in the regular way.
+        /// Why the subflow ended, if it was not closed with FINs.
         error: Option<SubflowError>,
     },
     /// There are bytes to read.
     Readable,
-    /// The peer has sent its last byte.
+    /// The peer has sent its last byte, and all its data has arrived.
     PeerFinished,
-    /// The connection is over. Nothing follows.
+    /// The connection is over. No event follows.
     Closed {
-        /// Why, if not because both ends had finished.
+        /// Why the connection ended, if not because both ends had finished.
         error: Option<SubflowError>,
     },
 }
 
-/// What kind of connection it is.
+/// The protocol of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// MP_CAPABLE has been sent; the handshake is not over.
@@ -77,12 +77,12 @@ enum Mode {
     Plain,
 }
 
-/// What both ends of a connection of Multipath TCP know.
+/// The keys and initial numbers of a Multipath TCP connection.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     own: Key,
     peer: Option<Key>,
-    /// The initial data sequence numbers.
+    /// The initial data sequence numbers of both ends.
     own_base: u64,
     peer_base: u64,
     checksums: bool,
@@ -104,11 +104,11 @@ impl Keys {
 struct DataTimers {
     /// When the DATA_FIN is sent again.
     fin_due: Time,
-    /// When data that subflows have delivered and the peer has not acknowledged is sent again.
+    /// When data is sent again that subflows have delivered and the peer has not acknowledged.
     retransmit_at: Time,
 }
 
-/// What its owner has not been told yet.
+/// Events and ended subflows that the stack has not fetched yet.
 #[derive(Debug, Default)]
 struct Reports {
     events: VecDeque<ConnectionEvent>,
@@ -116,7 +116,7 @@ struct Reports {
     ended: Vec<(SocketAddr, SocketAddr)>,
 }
 
-/// How it ends.
+/// The state of the connection's end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
     peer_finished: bool,
@@ -140,9 +140,9 @@ pub(crate) struct Connection {
     timers: DataTimers,
     ending: Ending,
     reports: Reports,
-    /// The slot whose turn it is to send what is due.
+    /// The slot whose turn it is to send retransmissions and handshakes.
     turn: usize,
-    /// A lost tail that another subflow was asked for.
+    /// The lost tail that another subflow was asked to carry.
     tail_probe: Option<TailProbe>,
 }
 
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Begins a connection.
+    /// Begins a connection from `local` to `remote`.
     pub(crate) fn connect(
         now: Time,
         config: &Arc<Config>,
@@ -208,7 +208,8 @@ impl Connection {
         connection
     }
 
-    /// The address from which the first SYN is to go out now, too, because it has not been answered.
+    /// Returns the address from which the next first SYN must go out now, because the earlier ones were not
+    /// answered, with the peer's address.
     pub(crate) fn next_attempt(&mut self, now: Time) -> Option<(IpAddr, SocketAddr)> {
         let local = self.addresses.next_attempt(now)?;
         self.free_slot()?;
@@ -222,7 +223,7 @@ impl Connection {
         self.paths[slot] = Some(Path::new(subflow, Handshake::First, Backup::default(), (0, 0)));
     }
 
-    /// Answers a SYN that is not to join another connection.
+    /// Creates a connection that answers a SYN without MP_JOIN.
     pub(crate) fn accept(now: Time, config: &Arc<Config>, syn: &Segment, secrets: &mut Secrets) -> Self {
         let (local, remote) = (syn.target, syn.source);
         let mut connection = Self::new(config, secrets.key(), local.ip(), remote, false);
@@ -232,17 +233,17 @@ impl Connection {
         connection
     }
 
-    /// The token by which the peer's MP_JOIN names this connection, if it is not plain TCP.
+    /// Returns the token by which the peer's MP_JOIN names this connection, unless it is plain TCP.
     pub(crate) fn token(&self) -> u32 {
         self.keys.own.token(Version::V1)
     }
 
-    /// Whether it is, or may become, Multipath TCP.
+    /// Returns whether the connection is, or may become, Multipath TCP.
     pub(crate) fn offers_multipath(&self) -> bool {
         self.mode != Mode::Plain
     }
 
-    /// The next subflow that is to be made, if there is a slot for it.
+    /// Returns the next subflow that is to be made, if there is a slot for it.
     pub(crate) fn next_join(&mut self) -> Option<JoinPlan> {
         if self.mode != (Mode::Multipath { confirmed: true }) || !self.is_client || self.is_ending() {
             return None;
@@ -266,17 +267,18 @@ impl Connection {
         self.paths.iter().take(slots).position(Option::is_none)
     }
 
-    /// Whether both ends have finished, so that no data is missing in either direction.
+    /// Returns whether both ends have finished and no data is missing in either direction.
     fn is_finished(&self) -> bool {
         self.send.is_finished() && self.receive.is_finished()
     }
 
-    /// Whether both ends have finished, so that no further subflows are of use.
+    /// Returns whether further subflows are useless, because the connection is over or both ends have
+    /// finished.
     fn is_ending(&self) -> bool {
         self.ending.is_over || self.is_finished()
     }
 
-    /// Whether it is over, and nothing is left to send, to report or to read.
+    /// Returns whether the connection is over and has nothing left to send, to report or to read.
     pub(crate) fn is_gone(&self) -> bool {
         let is_read = self.receive.readable() == 0 || self.ending.error.is_some();
         self.ending.is_over
@@ -285,22 +287,23 @@ impl Connection {
             && self.paths.iter().all(Option::is_none)
     }
 
-    /// The two ends of each subflow.
+    /// Returns the two ends of each subflow, the local one first.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.paths.iter().flatten().map(|path| (path.subflow.local, path.subflow.remote))
     }
 
-    /// The two ends of each subflow that has ended since this was asked last.
+    /// Returns the two ends of each subflow that has ended since the last call, the local one first.
     pub(crate) fn ended(&mut self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.reports.ended.drain(..)
     }
 
-    /// Subflows are made as this one says from now on; those that there are stay.
+    /// Makes further subflows by the rule `manager`; existing subflows stay.
     pub(crate) const fn set_path_manager(&mut self, manager: PathManager) {
         self.addresses.set_manager(manager);
     }
 
-    /// This end has an address more: subflows are made from it, and the peer is told of it, as it says.
+    /// Adds a local address. Subflows are made from it as the path manager says, and the peer is told of it
+    /// if `own` asks for that.
     pub(crate) fn add_address(&mut self, now: Time, own: LocalAddress) {
         let added = self.addresses.add_local(own).is_some();
         if added && own.announce && self.is_multipath() {
@@ -308,8 +311,8 @@ impl Connection {
         }
     }
 
-    /// This end has lost an address. The peer is told, and subflows from it end, unless there is no other:
-    /// then that is done as soon as there is (break before make).
+    /// Removes a local address. The peer is told, and subflows from the address end, unless there is no other
+    /// subflow: then they end as soon as there is one (break before make).
     pub(crate) fn remove_address(&mut self, now: Time, address: IpAddr) {
         let Some(id) = self.addresses.remove_local(address) else { return };
         let has_subflow = self.paths.iter().flatten().any(|path| path.subflow.local.ip() == address);
@@ -336,8 +339,8 @@ impl Connection {
         }
     }
 
-    /// Whether subflows from an address are to carry data only where no other can, those that there are and
-    /// later ones. The peer is told. How many there are.
+    /// Sets whether existing and later subflows from an address are backups, which carry data only where no
+    /// other subflow can. The peer is told. Returns the number of existing subflows from the address.
     pub(crate) fn set_backup(&mut self, now: Time, address: IpAddr, backup: bool) -> usize {
         self.addresses.set_backup(address, backup);
         let mut count = 0;
@@ -352,30 +355,30 @@ impl Connection {
         count
     }
 
-    /// Whether it is Multipath TCP.
+    /// Returns whether the connection is Multipath TCP.
     pub(crate) const fn is_multipath(&self) -> bool {
         matches!(self.mode, Mode::Multipath { .. })
     }
 
-    /// Bytes that can be read now.
+    /// Returns the bytes that can be read now.
     pub(crate) const fn readable(&self) -> u64 {
         self.receive.readable()
     }
-    /// Bytes that can be written now.
+    /// Returns the bytes that can be written now.
     pub(crate) fn writable(&self) -> u64 {
         if self.ending.is_over { 0 } else { self.send.writable() }
     }
-    /// Bytes that were written and not acknowledged.
+    /// Returns the bytes that were written and are not acknowledged.
     pub(crate) const fn unacknowledged(&self) -> u64 {
         self.send.unsent() + (self.send.next() - self.send.una())
     }
 
-    /// Takes bytes of the program; how many.
+    /// Takes bytes from the program and returns their number.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         if self.ending.is_over { 0 } else { self.send.write(bytes) }
     }
 
-    /// Gives bytes to the program; how many.
+    /// Moves received bytes into `out` and returns their number.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let count = self.receive.read(out);
         if count > 0 && self.receive.opens() {
@@ -384,12 +387,12 @@ impl Connection {
         count
     }
 
-    /// The program writes no more.
+    /// Records that the program writes no more.
     pub(crate) fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Ends it at once, and tells the peer (RFC 8684 section 3.5).
+    /// Ends the connection at once and tells the peer (RFC 8684 section 3.5).
     pub(crate) fn abort(&mut self) {
         let peer = self.keys.peer.filter(|_| self.is_multipath());
         for path in self.paths.iter_mut().flatten() {
@@ -406,7 +409,8 @@ impl Connection {
         }
     }
 
-    /// The numbers that all subflows publish for each other, and where that of the one in `slot` is.
+    /// Returns the numbers that all subflows publish for each other, and the index of those of the subflow in
+    /// `slot`.
     fn group(&self, slot: usize) -> (Vec<SubflowStats>, usize) {
         let (mut members, mut me) = (Vec::with_capacity(SUBFLOWS_MAX), 0);
         for (at, path) in self.paths.iter().enumerate() {
@@ -421,7 +425,7 @@ impl Connection {
         (members, me)
     }
 
-    /// It goes on as plain TCP over its first subflow.
+    /// Makes the connection plain TCP over its first subflow.
     fn fall_back(&mut self) {
         let was_offered = self.mode != Mode::Plain;
         self.mode = Mode::Plain;
@@ -432,7 +436,8 @@ impl Connection {
         }
     }
 
-    /// The slot of the subflow that carries signals: the established one with the shortest round trip.
+    /// Returns the slot of the subflow that carries signals: of the established ones, the one with the fewest
+    /// timeouts and then the shortest round trip.
     fn signal_slot(&self) -> Option<usize> {
         let usable = self.paths.iter().enumerate().filter_map(|(slot, path)| Some((slot, path.as_ref()?)));
         let usable = usable.filter(|(_, path)| path.carries_signals());
@@ -444,19 +449,19 @@ impl Connection {
             .map(|(slot, _)| slot)
     }
 
-    /// Has the best subflow carry a signal; whether there is one that can.
+    /// Has the best subflow carry a signal. Returns whether a subflow can.
     fn signal(&mut self, signal: Signal) -> bool {
         let path = self.signal_slot().and_then(|slot| self.paths[slot].as_mut());
         path.map(|path| path.signal(signal)).is_some()
     }
 
-    /// Has the subflow in a slot carry a signal; whether it can.
+    /// Has the subflow in `slot` carry a signal. Returns whether it can.
     fn signal_on(&mut self, slot: usize, signal: Signal) -> bool {
         let path = self.paths[slot].as_mut().filter(|path| path.carries_signals());
         path.map(|path| path.signal(signal)).is_some()
     }
 
-    /// The longest retransmission timeout of the subflows.
+    /// Returns the longest retransmission timeout of the subflows.
     fn slowest_rto(&self) -> Span {
         let rtos = self.paths.iter().flatten().map(|path| path.subflow.sender().rtt().rto());
         rtos.max().unwrap_or(Span::from_secs(1))

@@ -1,16 +1,17 @@
-//! Connections that peers begin: which ports take them, and how many may be half open (RFC 4987 section 3.1).
+//! Connections that peers begin: which ports accept them, and how many may be half open (RFC 4987 section
+//! 3.1).
 
 use std::collections::VecDeque;
 
-/// A port that takes connections, and those whose handshake is not over.
+/// A port that accepts connections, and those connections whose handshake is not complete.
 ///
 /// The table of half-open connections is bounded. Once it is full, the oldest gives way to the newest (RFC
-/// 4987 section 3.5): a flood of SYNs whose senders never answer displaces its own, while those of clients
-/// that answer within the time that the flood takes to fill the table get through.
+/// 4987 section 3.5). A flood of SYNs that are never answered thus displaces its own connections, while
+/// clients get through that complete the handshake before the flood fills the table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listener<C> {
     half_open: VecDeque<C>,
-    /// Connections that gave way.
+    /// The number of half-open connections that gave way to newer ones.
     pub(crate) displaced: u64,
 }
 
@@ -19,7 +20,8 @@ impl<C: Copy + PartialEq> Listener<C> {
         Self { half_open: VecDeque::new(), displaced: 0 }
     }
 
-    /// A SYN has begun a connection; returns one that must give way to it.
+    /// Adds a connection that a SYN has begun. Returns the connection that must give way to it, if the table
+    /// is full.
     pub(crate) fn begin(&mut self, connection: C, max: usize) -> Option<C> {
         let displaced = if self.half_open.len() >= max.max(1) { self.half_open.pop_front() } else { None };
         self.displaced += u64::from(displaced.is_some());
@@ -27,7 +29,7 @@ impl<C: Copy + PartialEq> Listener<C> {
         displaced
     }
 
-    /// A connection's handshake is over, or the connection is gone.
+    /// Removes a connection whose handshake is complete or which is gone.
     pub(crate) fn end(&mut self, connection: C) {
         self.half_open.retain(|other| *other != connection);
     }

@@ -1,5 +1,5 @@
-//! Where the bytes of a subflow belong in the data: the mappings that arrived, and the checks that they ask
-//! for (RFC 8684 section 3.3.1).
+//! The positions of a subflow's bytes in the data: the mappings that arrived, and their checksums (RFC 8684
+//! section 3.3.1).
 
 use std::collections::VecDeque;
 
@@ -7,23 +7,23 @@ use anabranch_mptcp_wire::checksum::dss_checksum;
 
 use crate::payload::Payload;
 
-/// Mappings that are kept at most; further ones are dropped, and come again with their bytes.
+/// The most mappings that are kept; further ones are dropped, and arrive again with their bytes.
 const MAPPINGS_MAX: usize = 16_384;
 
-/// Bytes of a subflow, counted from its SYN, and their place in the data.
+/// The position of a range of a subflow's bytes in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// The first byte's number on the subflow: the SYN has 0.
+    /// The first byte's number on the subflow, counted from its SYN, which has 0.
     pub(crate) start: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub(crate) len: u64,
     /// The first byte's number in the data, counted from the initial data sequence number.
     pub(crate) data_seq: u64,
-    /// How the bytes are checked, if they are.
+    /// The checksum of the bytes, if they have one.
     pub(crate) check: Option<Check>,
 }
 
-/// The checksum of a mapping, and what goes into it besides the bytes.
+/// The checksum of a mapping, and the values that go into it besides the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
     pub(crate) checksum: u16,
@@ -39,10 +39,10 @@ impl Mapping {
     }
 }
 
-/// Why bytes have no place in the data.
+/// The reason why bytes have no valid position in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapError {
-    /// No mapping covers them.
+    /// No mapping covers the bytes.
     Unmapped,
     /// The checksum of the mapping at this data sequence number (as on the wire) is wrong.
     Checksum(u64),
@@ -51,15 +51,16 @@ pub(crate) enum MapError {
 /// The mappings of one subflow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mappings {
-    /// In order of their start; they don't overlap.
+    /// The mappings in order of their start, without overlap.
     list: VecDeque<Mapping>,
-    /// Bytes of the first mapping that wait until it is whole, because it has a checksum.
+    /// Bytes of the first mapping that wait until the mapping is complete, because it has a checksum.
     held: Vec<Payload>,
 }
 
 impl Mappings {
-    /// Notes a mapping; `expected`: the next byte that the subflow will hand over. One that is known, old or
-    /// in conflict with another is passed over: if bytes are left without, [`map`](Self::map) says so.
+    /// Remembers a mapping. `expected` is the number of the next byte that the subflow will hand over.
+    /// Ignores a mapping that is known, old or in conflict with another; [`map`](Self::map) then fails for
+    /// bytes without a mapping.
     pub(crate) fn insert(&mut self, mapping: Mapping, expected: u64) {
         if mapping.len == 0 || mapping.end() <= expected || self.list.len() >= MAPPINGS_MAX {
             return;
@@ -73,8 +74,9 @@ impl Mappings {
         }
     }
 
-    /// Gives bytes that begin at `start` on the subflow their places in the data, and hands each part to
-    /// `place`. Bytes whose mapping has a checksum come when it is whole and right.
+    /// Finds the positions of bytes that begin at `start` on the subflow, and hands each part to `place`.
+    /// Bytes whose mapping has a checksum are handed over once the mapping is complete and its checksum is
+    /// right.
     pub(crate) fn map(
         &mut self,
         mut start: u64,
@@ -132,7 +134,7 @@ mod tests {
         let mapping = |start, len, data_seq| Mapping { start, len, data_seq, check: None };
         mappings.insert(mapping(4, 2, 900), 1);
         mappings.insert(mapping(1, 3, 100), 1);
-        // Known, and in conflict.
+        // The first mapping is known; the second conflicts with others.
         mappings.insert(mapping(1, 3, 100), 1);
         mappings.insert(mapping(3, 3, 7), 1);
         let out = mapped(&mut mappings, 1, b"abcde").unwrap();

@@ -1,41 +1,40 @@
-//! What the peer is told of addresses and priorities, again and again until it must have heard it (RFC 8684
-//! sections 3.3.8, 3.4.1 and 3.4.2).
+//! Repeats news of addresses and priorities until the peer must have heard them (RFC 8684 sections 3.3.8,
+//! 3.4.1 and 3.4.2).
 //!
-//! ADD_ADDR goes out until it is echoed, five times at most. REMOVE_ADDR and MP_PRIO are never answered, and
+//! ADD_ADDR goes out until it is echoed, at most five times. REMOVE_ADDR and MP_PRIO are never answered, and
 //! change nothing when they come twice: each goes out three times.
 
 use anabranch_algo::{Span, Time};
 
 use crate::path::Signal;
 
-/// How often an address is announced at most, and anything else.
+/// The most times that an address is announced; any other notice is sent `REPETITIONS` times.
 const ANNOUNCEMENTS_MAX: u32 = 5;
 const REPETITIONS: u32 = 3;
-/// The time between two of them.
+/// The time between two transmissions of a notice.
 const AGAIN_AFTER: Span = Span::from_secs(1);
-/// Notices that are kept at most; the oldest gives way.
+/// The most notices that are kept; the oldest gives way.
 const NOTICES_MAX: usize = 64;
 
-/// One of them.
+/// An option that is sent several times.
 #[derive(Clone, Copy, Debug)]
 struct Notice {
     signal: Signal,
-    /// The slot of the subflow that must carry it; `None`: any.
+    /// The slot of the subflow that must carry the option, or `None` for any subflow.
     slot: Option<usize>,
     due: Time,
-    /// How often it is still to be sent.
+    /// How often the option is still to be sent.
     left: u32,
 }
 
-/// All notices of a connection that go out again.
+/// All notices of a connection that are still repeated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notices {
     list: Vec<Notice>,
 }
 
 impl Notices {
-    /// Tells the peer from `now` on. What says the opposite of the same address or subflow is not repeated
-    /// any more.
+    /// Tells the peer from `now` on. Earlier notices about the same address or subflow are dropped.
     pub(crate) fn add(&mut self, now: Time, signal: Signal, slot: Option<usize>) {
         self.list.retain(|old| !signal.replaces(old.signal) || slot != old.slot);
         if self.list.len() >= NOTICES_MAX {
@@ -45,27 +44,27 @@ impl Notices {
         self.list.push(Notice { signal, slot, due: now, left });
     }
 
-    /// The peer has heard of the address with this identifier.
+    /// Stops announcing the address with this identifier, because the peer has echoed it.
     pub(crate) fn echoed(&mut self, id: u8) {
         self.list.retain(|old| !matches!(old.signal, Signal::Announce { id: of, .. } if of == id));
     }
 
-    /// The subflow in a slot has ended.
+    /// Drops the notices of a subflow that has ended.
     pub(crate) fn forget_slot(&mut self, slot: usize) {
         self.list.retain(|old| old.slot != Some(slot));
     }
 
-    /// Nothing is of interest any more.
+    /// Drops all notices.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
     }
 
-    /// When the next is due.
+    /// Returns when the next notice is due.
     pub(crate) fn next(&self) -> Time {
         self.list.iter().map(|notice| notice.due).min().unwrap_or(Time::NEVER)
     }
 
-    /// Hands what is due to `send`, which says whether it could be sent.
+    /// Hands each notice that is due to `send`, which returns whether it could be sent.
     pub(crate) fn take_due(&mut self, now: Time, mut send: impl FnMut(Signal, Option<usize>) -> bool) {
         for notice in self.list.iter_mut().filter(|notice| notice.due <= now) {
             notice.due = now + AGAIN_AFTER;
@@ -87,7 +86,7 @@ mod tests {
         notices.add(Time::ZERO, Signal::Prio { backup: true }, Some(1));
         let mut sent = Vec::new();
         for second in 0..9 {
-            // Nothing can be sent in the first two.
+            // Nothing can be sent in the first two seconds.
             notices.take_due(Time::ZERO + Span::from_secs(second), |signal, slot| {
                 sent.extend((second > 1).then_some((signal, slot)));
                 second > 1

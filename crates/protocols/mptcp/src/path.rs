@@ -1,4 +1,5 @@
-//! A subflow with what Multipath TCP adds to it: its handshake, its mappings, the options it is to carry.
+//! A subflow with the state that Multipath TCP adds: its handshake, its mappings and the options that it
+//! carries.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,10 +10,10 @@ use anabranch_mptcp_wire::Key;
 use crate::mapping::Mappings;
 use crate::subflow::Subflow;
 
-/// Options that wait for an acknowledgement to carry them, at most; further ones are dropped.
+/// The most options that wait for an acknowledgement to carry them; further ones are dropped.
 const SIGNALS_MAX: usize = 16;
 
-/// An option that goes with an acknowledgement of its own.
+/// An option that goes out on an acknowledgement of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// ADD_ADDR.
@@ -23,12 +24,13 @@ pub(crate) enum Signal {
     Remove { id: u8 },
     /// MP_PRIO of the subflow that carries it.
     Prio { backup: bool },
-    /// DATA_FIN with this number.
+    /// DATA_FIN with this data sequence number.
     DataFin { data_seq: u64 },
 }
 
 impl Signal {
-    /// Whether an earlier one is of no interest after this one: it tells of the same address or priority.
+    /// Returns whether `earlier` is outdated by this signal, because both tell of the same address or
+    /// priority.
     pub(crate) const fn replaces(self, earlier: Self) -> bool {
         match (self, earlier) {
             (
@@ -41,7 +43,7 @@ impl Signal {
     }
 }
 
-/// Which ends want a subflow to carry data only where no other can.
+/// The ends that want a subflow to be a backup, which carries data only where no other subflow can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backup {
     pub(crate) own: bool,
@@ -54,19 +56,19 @@ impl Backup {
     }
 }
 
-/// How far the handshake of Multipath TCP on a subflow is.
+/// The state of a subflow's Multipath TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
-    /// The first subflow.
+    /// The connection's first subflow.
     First,
-    /// A subflow that this end makes: its SYN has this nonce.
+    /// A subflow that this end makes; its SYN has this nonce.
     JoinSent { nonce: u32 },
-    /// The SYN/ACK was right; the third segment proves that this end knows the keys, and goes out again until
-    /// it has been answered.
+    /// The SYN/ACK was right. The third segment proves that this end knows the keys, and is repeated until
+    /// the peer has answered it.
     JoinProven { hmac: [u8; 20], due: Time, wait: Span },
     /// A subflow that the peer makes.
     JoinReceived { nonce: u32, peer_nonce: u32 },
-    /// Done: the subflow may carry data.
+    /// The handshake is complete: the subflow may carry data.
     Joined,
 }
 
@@ -80,18 +82,18 @@ pub(crate) struct Path {
     pub(crate) backup: Backup,
     pub(crate) local_id: u8,
     pub(crate) remote_id: u8,
-    /// Whether its end has been taken note of.
+    /// Whether the subflow has been reported as up, so that its end is reported, too.
     pub(crate) is_up: bool,
-    /// What its reset tells the peer, if it is reset.
+    /// The reason that a reset of the subflow tells the peer.
     pub(crate) reset: Option<ResetReason>,
 }
 
-/// What a reset tells the peer.
+/// The reason that a reset tells the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResetReason {
     /// MP_TCPRST with this reason.
     Subflow(u8),
-    /// MP_FAIL of the mapping with this data sequence number: its checksum is wrong.
+    /// MP_FAIL of the mapping at this data sequence number, whose checksum is wrong.
     Checksum(u64),
     /// MP_FASTCLOSE with the peer's key.
     Connection(Key),
@@ -121,24 +123,24 @@ impl Path {
         self.subflow.ack_now();
     }
 
-    /// Whether its handshakes are over, so that its acknowledgements can carry options.
+    /// Returns whether the handshakes are complete, so that the subflow's acknowledgements can carry options.
     pub(crate) const fn carries_signals(&self) -> bool {
         matches!(self.handshake, Handshake::First | Handshake::Joined)
             && self.subflow.is_synchronized()
             && !self.subflow.is_time_wait()
     }
 
-    /// Its two ends, this one first.
+    /// Returns the two ends of the subflow, the local one first.
     pub(crate) const fn ends(&self) -> (SocketAddr, SocketAddr) {
         (self.subflow.local, self.subflow.remote)
     }
 
-    /// Whether it may carry data.
+    /// Returns whether the subflow may carry data.
     pub(crate) const fn can_send(&self) -> bool {
         matches!(self.handshake, Handshake::First | Handshake::Joined) && self.subflow.can_send()
     }
 
-    /// Resets it.
+    /// Resets the subflow for this reason.
     pub(crate) fn abort(&mut self, reason: ResetReason) {
         self.reset = Some(reason);
         self.subflow.abort();

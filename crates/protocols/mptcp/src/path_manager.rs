@@ -1,44 +1,47 @@
-//! Which subflows a connection makes, and which addresses the ends tell each other (RFC 8684 section 3.4).
+//! Decides which subflows a connection makes and which addresses the ends tell each other (RFC 8684 section
+//! 3.4).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_algo::{Span, Time};
 
-/// Addresses of a peer that are remembered at most.
+/// The most addresses of a peer that are remembered.
 const REMOTES_MAX: usize = 16;
-/// The identifier of a local address that is not in the book: peers joined at it without having been told.
+/// The identifier of a local address that the address book does not know: a peer joined at it without being
+/// told.
 pub(crate) const UNKNOWN_ID: u8 = u8::MAX;
 
-/// A local address, and what it may be used for.
+/// A local address and its permitted uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalAddress {
-    /// The address.
+    /// The IP address.
     pub address: IpAddr,
-    /// Whether subflows from it are backups (RFC 8684 section 3.2, flag B).
+    /// Whether subflows from this address are backups (RFC 8684 section 3.2, flag B).
     pub backup: bool,
-    /// Whether peers are told of it (ADD_ADDR).
+    /// Whether peers are told of this address (ADD_ADDR).
     pub announce: bool,
 }
 
 impl LocalAddress {
-    /// An address for subflows of this end's own making.
+    /// Creates an address from which this end makes regular subflows and which is not announced to peers.
     #[must_use]
     pub const fn new(address: IpAddr) -> Self {
         Self { address, backup: false, announce: false }
     }
 }
 
-/// How subflows are made. Only the end that began a connection makes any.
+/// The rule by which subflows are made. Only the end that began a connection makes subflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathManager {
-    /// None besides the first; those that the peer makes are accepted.
+    /// Makes no subflow besides the first; accepts those that the peer makes.
     Default,
-    /// One from each local address to each address of the peer.
+    /// Makes one subflow from each local address to each address of the peer.
     Fullmesh,
-    /// The same, but all besides the first are backups.
+    /// Makes one subflow from each local address to each address of the peer; all besides the first are
+    /// backups.
     Backup,
-    /// So many in all, between the first two addresses, which differ by their ports.
+    /// Makes this number of subflows in all between the first two addresses. They differ by their ports.
     Ndiffports(u8),
 }
 
@@ -61,34 +64,35 @@ pub(crate) struct Local {
     pub(crate) announce: bool,
 }
 
-/// The first SYN, which goes out from one local address after the other until one is answered (as RFC 8305
-/// section 5 does with addresses of the peer).
+/// The race of first SYNs: one goes out from each local address in turn until one is answered. RFC 8305
+/// section 5 does this with the addresses of the peer.
 #[derive(Clone, Debug)]
 struct Race {
-    /// The addresses that have not been tried.
+    /// The addresses from which no SYN has been sent yet.
     rest: VecDeque<IpAddr>,
     at: Time,
     wait: Span,
 }
 
-/// What a connection knows of addresses, and which subflows it has tried.
+/// The addresses that a connection knows, and the subflows that it has tried.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressBook {
     manager: PathManager,
     locals: Vec<Local>,
-    /// The identifier of the next local address. None is used twice: the peer may remember it.
+    /// The identifier of the next local address. No identifier is used twice, because the peer may remember
+    /// it.
     next_id: u8,
-    /// By identifier.
+    /// The peer's addresses by identifier.
     remotes: BTreeMap<u8, SocketAddr>,
-    /// Identifiers of both ends, of subflows that exist or were tried.
+    /// The pairs of local and remote identifiers between which a subflow exists or was tried.
     tried: BTreeSet<(u8, u8)>,
-    /// Subflows made between the first two addresses.
+    /// The subflows that this end has made, the first included.
     made: u8,
     race: Option<Race>,
 }
 
 impl AddressBook {
-    /// The first subflow runs from `first` to `remote`: both have identifier 0.
+    /// Creates a book whose first subflow runs from `first` to `remote`; both have identifier 0.
     pub(crate) fn new(
         manager: PathManager,
         first: IpAddr,
@@ -110,8 +114,8 @@ impl AddressBook {
         book
     }
 
-    /// Has the first SYN go out from another address, too, once it has not been answered for `wait`, and so
-    /// on; from addresses for backups last.
+    /// Begins the race of first SYNs: whenever `wait` passes without an answer, one goes out from the next
+    /// address of the same family. Addresses for backups come last.
     pub(crate) fn begin_race(&mut self, now: Time, wait: Span) {
         let Some((first, others)) = self.locals.split_first() else { return };
         let others = others.iter().filter(|own| own.address.is_ipv4() == first.address.is_ipv4());
@@ -121,35 +125,35 @@ impl AddressBook {
         self.race = Some(Race { rest, at: now + wait, wait });
     }
 
-    /// When the next SYN goes out.
+    /// Returns when the next SYN of the race goes out.
     pub(crate) fn race_at(&self) -> Time {
         self.race.as_ref().filter(|race| !race.rest.is_empty()).map_or(Time::NEVER, |race| race.at)
     }
 
-    /// From which address the next SYN is to go out now.
+    /// Returns the address from which the next SYN of the race must go out now, if one is due.
     pub(crate) fn next_attempt(&mut self, now: Time) -> Option<IpAddr> {
         let race = self.race.as_mut().filter(|race| race.at <= now)?;
         race.at = now + race.wait;
         race.rest.pop_front()
     }
 
-    /// The first subflow runs from this address. Whether it is for backups.
+    /// Ends the race: the first subflow runs from `address`. Returns whether this address is for backups.
     pub(crate) fn won(&mut self, address: IpAddr) -> bool {
         self.race = None;
         let Some(at) = self.locals.iter().position(|local| local.address == address) else { return false };
         self.locals.swap(0, at);
-        // Nothing has been told of either yet.
+        // The peer knows neither identifier yet, so they can be swapped.
         let (id, first_id) = (self.locals[at].id, self.locals[0].id);
         (self.locals[at].id, self.locals[0].id) = (first_id, id);
         self.locals[0].backup
     }
 
-    /// Subflows are made as this one says from now on; those that there are stay.
+    /// Makes further subflows by the rule `manager`; existing subflows stay.
     pub(crate) const fn set_manager(&mut self, manager: PathManager) {
         self.manager = manager;
     }
 
-    /// This end has an address more; `None` if it was there before, or there have been too many.
+    /// Adds a local address. Returns `None` if it was there before, or if all identifiers are used up.
     pub(crate) fn add_local(&mut self, own: LocalAddress) -> Option<Local> {
         let LocalAddress { address, backup, announce } = own;
         if let Some(known) = self.locals.iter_mut().find(|local| local.address == address) {
@@ -163,7 +167,7 @@ impl AddressBook {
         Some(local)
     }
 
-    /// This end has lost an address: its identifier, if it had one.
+    /// Removes a local address and returns its identifier, if the address was known.
     pub(crate) fn remove_local(&mut self, address: IpAddr) -> Option<u8> {
         let at = self.locals.iter().position(|local| local.address == address)?;
         if let Some(race) = &mut self.race {
@@ -172,43 +176,44 @@ impl AddressBook {
         Some(self.locals.remove(at).id)
     }
 
-    /// Whether later subflows from this address are backups.
+    /// Sets whether later subflows from `address` are backups.
     pub(crate) fn set_backup(&mut self, address: IpAddr, backup: bool) {
         for local in self.locals.iter_mut().filter(|local| local.address == address) {
             local.backup = backup;
         }
     }
 
-    /// Addresses that the peer is to be told of: all that it does not know from the first subflow.
+    /// Returns the addresses that the peer must be told of: all that are announced, but not the first
+    /// subflow's.
     pub(crate) fn announced(&self) -> impl Iterator<Item = &Local> {
         self.locals.iter().filter(|local| local.announce && local.id != 0)
     }
 
-    /// The local address that has an identifier.
+    /// Returns the entry of a local address, if the book has it.
     pub(crate) fn local(&self, address: IpAddr) -> Option<&Local> {
         self.locals.iter().find(|local| local.address == address)
     }
 
-    /// The peer has this address, too.
+    /// Remembers a further address of the peer, unless `REMOTES_MAX` addresses are known.
     pub(crate) fn add_remote(&mut self, id: u8, address: SocketAddr) {
         if self.remotes.len() < REMOTES_MAX {
             self.remotes.entry(id).or_insert(address);
         }
     }
 
-    /// The peer has lost the address with this identifier.
+    /// Forgets the peer's address with this identifier.
     pub(crate) fn remove_remote(&mut self, id: u8) {
         self.remotes.remove(&id);
         self.tried.retain(|(_, remote)| *remote != id);
     }
 
-    /// The subflow between two addresses is gone for a reason that may pass: it can be tried again.
+    /// Lets the subflow between two addresses be tried again, because it ended for a reason that may pass.
     pub(crate) fn retry(&mut self, local_id: u8, remote_id: u8) {
         self.tried.remove(&(local_id, remote_id));
         self.made = self.made.saturating_sub(1);
     }
 
-    /// The next subflow that is to be made; each is named once.
+    /// Returns the next subflow that is to be made, each one once.
     pub(crate) fn next_join(&mut self) -> Option<JoinPlan> {
         let plan = match self.manager {
             PathManager::Default => None,
@@ -282,7 +287,7 @@ mod tests {
         assert_eq!((added.id, book.add_local(LocalAddress::new(third))), (3, None));
         assert_eq!(joins(&mut book), [(1, 0, true), (3, 0, true)]);
         assert_eq!((book.remove_local(third), book.remove_local(third)), (Some(3), None));
-        // Its identifier is not used again.
+        // The identifier of the lost address is not used again.
         assert_eq!(book.add_local(LocalAddress::new(third)).unwrap().id, 4);
         assert_eq!(joins(&mut book), [(4, 0, true)]);
         let many = (0..600_u32)
@@ -297,7 +302,7 @@ mod tests {
         book.begin_race(Time::ZERO, wait);
         assert_eq!((book.next_attempt(Time::ZERO), book.race_at()), (None, Time::ZERO + wait));
         assert_eq!(book.next_attempt(Time::ZERO + wait), Some(second));
-        // The third is of the other family.
+        // The third address is IPv6, so no SYN goes out from it.
         assert_eq!((book.next_attempt(Time::ZERO + wait.times(9)), book.race_at()), (None, Time::NEVER));
         assert!(book.won(second));
         assert_eq!(book.local(second).unwrap().id, 0);

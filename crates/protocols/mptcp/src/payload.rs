@@ -1,9 +1,9 @@
-//! Bytes that segments carry: a view of bytes that several owners share.
+//! The bytes of segments: a view of bytes that several owners share.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A view of shared bytes. Cloning and cutting it copies none of them, so a byte that is sent on two subflows
+/// A view of shared bytes. Cloning and cutting a view copies no bytes, so a byte that is sent on two subflows
 /// and kept for retransmission is held once.
 #[derive(Clone, Default)]
 pub struct Payload {
@@ -13,7 +13,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// A copy of `bytes`.
+    /// Creates a payload with a copy of `bytes`.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Self {
         if bytes.is_empty() {
@@ -22,25 +22,25 @@ impl Payload {
         Self { bytes: Some(Arc::from(bytes)), from: 0, to: bytes.len() }
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.as_deref().and_then(|bytes| bytes.get(self.from..self.to)).unwrap_or_default()
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.to - self.from
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the first `bytes` off, all if there are fewer.
+    /// Removes the first `bytes` bytes, or all if there are fewer, and returns them.
     #[must_use]
     pub fn split_to(&mut self, bytes: usize) -> Self {
         let at = self.from + bytes.min(self.len());
@@ -49,12 +49,12 @@ impl Payload {
         front
     }
 
-    /// Drops the first `bytes`, all if there are fewer.
+    /// Drops the first `bytes` bytes, or all if there are fewer.
     pub fn skip(&mut self, bytes: usize) {
         self.from += bytes.min(self.len());
     }
 
-    /// Keeps the first `bytes`.
+    /// Keeps only the first `bytes` bytes.
     pub fn truncate(&mut self, bytes: usize) {
         self.to = self.to.min(self.from + bytes);
     }

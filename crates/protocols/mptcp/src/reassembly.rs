@@ -1,44 +1,44 @@
-//! Bytes that arrive in any order, and come out in order: of a subflow and of the data alike.
+//! Puts bytes in order that arrive in any order, for subflows and for the data of a connection.
 
 use std::collections::BTreeMap;
 
 use crate::payload::Payload;
 
-/// Pieces out of order that are kept at most; further ones are dropped and come again.
+/// The most pieces out of order that are kept; further ones are dropped and sent again.
 const PIECES_MAX: usize = 16_384;
 
-/// Pieces of numbered bytes. Numbers are whole; pieces don't overlap.
+/// Pieces of numbered bytes. Sequence numbers are 64 bits wide; pieces do not overlap.
 #[derive(Clone, Debug)]
 pub(crate) struct Reassembly {
     next: u64,
     pieces: BTreeMap<u64, Payload>,
 }
 
-/// What became of an inserted piece.
+/// The effect of inserting a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inserted {
     /// Whether any byte was new.
     pub(crate) is_new: bool,
-    /// The first range of it that was there before.
+    /// The first range of the piece that was there before.
     pub(crate) duplicate: Option<(u64, u64)>,
 }
 
 impl Reassembly {
-    /// Nothing has arrived; `next` is expected first.
+    /// Creates an empty buffer that expects number `next` first.
     pub(crate) const fn new(next: u64) -> Self {
         Self { next, pieces: BTreeMap::new() }
     }
 
-    /// The next number that is expected.
+    /// Returns the next number that is expected.
     pub(crate) const fn next(&self) -> u64 {
         self.next
     }
-    /// Whether nothing is kept.
+    /// Returns whether no piece is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// The next number is taken by something that is no byte: a FIN.
+    /// Skips the next number, which belongs to a FIN and not to a byte.
     pub(crate) const fn skip_one(&mut self) {
         self.next += 1;
     }
@@ -81,7 +81,7 @@ impl Reassembly {
         inserted
     }
 
-    /// The next piece in order with the number of its first byte.
+    /// Returns the next piece in order with the number of its first byte.
     pub(crate) fn pop(&mut self) -> Option<(u64, Payload)> {
         let piece = self.pieces.remove(&self.next)?;
         let at = self.next;
@@ -89,7 +89,7 @@ impl Reassembly {
         Some((at, piece))
     }
 
-    /// The contiguous range of kept bytes around `seq`, if it is kept.
+    /// Returns the contiguous range of kept bytes around `seq`, or `None` if the byte at `seq` is not kept.
     pub(crate) fn range_of(&self, seq: u64) -> Option<(u64, u64)> {
         let (&at, piece) = self.pieces.range(..=seq).next_back()?;
         let (mut left, mut right) = (at, at + piece.len() as u64);

@@ -1,4 +1,4 @@
-//! The data that has arrived: reassembled over all subflows, kept until the program reads it (RFC 8684
+//! The data that has arrived: reassembled over all subflows and kept until the program reads it (RFC 8684
 //! section 3.3.4).
 
 use std::collections::VecDeque;
@@ -6,21 +6,21 @@ use std::collections::VecDeque;
 use crate::payload::Payload;
 use crate::reassembly::Reassembly;
 
-/// The receiving half of a connection. Numbers are counted from the peer's initial data sequence number, so
-/// that the first byte has 1.
+/// The receiving half of a connection. Data sequence numbers are counted from the peer's initial one, so the
+/// first byte has number 1.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveQueue {
     order: Reassembly,
     ready: VecDeque<Payload>,
     ready_bytes: u64,
     capacity: u64,
-    /// One beyond the last number that the peer may send.
+    /// The first number beyond the window that the peer was told.
     edge: u64,
     fin: Option<u64>,
 }
 
 impl ReceiveQueue {
-    /// Nothing has arrived.
+    /// Creates an empty queue of `capacity` bytes.
     pub(crate) fn new(capacity: u32) -> Self {
         let (next, capacity) = (1, u64::from(capacity));
         Self {
@@ -33,12 +33,12 @@ impl ReceiveQueue {
         }
     }
 
-    /// The next number that is expected: the data acknowledgement.
+    /// Returns the next number that is expected, which is the data acknowledgement.
     pub(crate) const fn next(&self) -> u64 {
         self.order.next()
     }
 
-    /// Keeps a piece. What is beyond the window is dropped.
+    /// Takes a piece of data. Bytes beyond the window are dropped.
     pub(crate) fn insert(&mut self, seq: u64, payload: Payload) {
         self.order.insert(seq, payload, self.edge);
         while let Some((_, piece)) = self.order.pop() {
@@ -48,7 +48,7 @@ impl ReceiveQueue {
         self.take_fin();
     }
 
-    /// The peer's data ends before number `seq`, which its DATA_FIN has.
+    /// Records that the peer's data ends before `seq`, the number of its DATA_FIN.
     pub(crate) fn finish_at(&mut self, seq: u64) {
         if seq >= self.next() {
             self.fin.get_or_insert(seq);
@@ -62,17 +62,17 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether all data of the peer has arrived.
+    /// Returns whether all data of the peer has arrived, the DATA_FIN included.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next() > fin)
     }
 
-    /// Bytes that can be read.
+    /// Returns the bytes that can be read.
     pub(crate) const fn readable(&self) -> u64 {
         self.ready_bytes
     }
 
-    /// Moves bytes into `out`; how many.
+    /// Moves bytes into `out` and returns their number.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let mut done = 0;
         while let Some(piece) = self.ready.front_mut() {
@@ -88,15 +88,16 @@ impl ReceiveQueue {
         done
     }
 
-    /// The window to announce, from [`next`](Self::next) on. What was announced is not taken back.
+    /// Returns the window to announce, in bytes from [`next`](Self::next) on. Its right edge never moves
+    /// back.
     pub(crate) fn window(&mut self) -> u64 {
         let free = self.capacity.saturating_sub(self.ready_bytes);
         self.edge = self.edge.max(self.next() + free);
         self.edge - self.next()
     }
 
-    /// Whether so much was read since the last announcement that the peer should hear of it (RFC 9293 section
-    /// 3.8.6.2.2), given what it was told.
+    /// Returns whether the program has read enough since the last announcement (a quarter of the capacity)
+    /// that the peer should hear of the larger window (RFC 9293 section 3.8.6.2.2).
     pub(crate) const fn opens(&self) -> bool {
         let free = self.capacity.saturating_sub(self.ready_bytes);
         let told = self.edge.saturating_sub(self.next());

@@ -1,7 +1,7 @@
-//! Which subflow carries what.
+//! Decides which subflow carries which data.
 //!
-//! The connection shows the scheduler numbers of its subflows and asks for one; the scheduler never reaches
-//! into a subflow. One file a scheduler; [`SCHEDULERS`] is the table of all.
+//! The connection shows the scheduler the numbers of its subflows and asks for one; the scheduler never
+//! reaches into a subflow. Each scheduler has a file; [`SCHEDULERS`] is the table of all.
 
 mod blest;
 mod ecf;
@@ -20,20 +20,20 @@ pub use view::{PathView, Schedule, Work};
 /// Makes the closed set of schedulers and their table.
 macro_rules! schedulers {
     ($($kind:ident { $name:literal, $title:literal, $source:literal })+) => {
-        /// A scheduler by name.
+        /// The name of a scheduler.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum SchedulerKind {
             $(#[doc = $title] $kind,)+
         }
 
-        /// A scheduler.
+        /// A scheduler with its state.
         #[derive(Clone, Debug)]
         pub enum Scheduler {
             $(#[doc = $title] $kind($kind),)+
         }
 
         impl SchedulerKind {
-            /// A fresh scheduler.
+            /// Creates a scheduler of this kind.
             #[must_use]
             pub fn make(self) -> Scheduler {
                 match self { $(Self::$kind => Scheduler::$kind($kind::default()),)+ }
@@ -49,7 +49,7 @@ macro_rules! schedulers {
             }
         }
 
-        /// Every scheduler there is; the first is the default.
+        /// All schedulers; the first is the default.
         pub const SCHEDULERS: &[SchedulerInfo] = &[$(SchedulerInfo {
             name: $name,
             title: $title,
@@ -62,13 +62,13 @@ macro_rules! schedulers {
 /// A row of [`SCHEDULERS`].
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulerInfo {
-    /// What it is called: lower case, unique.
+    /// The name: lower case, unique.
     pub name: &'static str,
-    /// What it does.
+    /// A short description.
     pub title: &'static str,
-    /// Where it comes from.
+    /// The paper or implementation from which the scheduler comes.
     pub source: &'static str,
-    /// Which it is.
+    /// The kind that this row describes.
     pub kind: SchedulerKind,
 }
 
@@ -89,7 +89,7 @@ schedulers! {
 }
 
 impl SchedulerKind {
-    /// The scheduler of this name; `None` if there is none.
+    /// Returns the scheduler of this name, or `None` if there is none.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         SCHEDULERS.iter().find(|row| row.name == name).map(|row| row.kind)
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn ecf_waits_for_the_path_that_is_done_first() {
         let (full, slow) = (PathView { has_room: false, ..path(0, 10) }, path(1, 100));
-        // 14,000 bytes a round on the fast path.
+        // The fast path sends 14,000 bytes a round.
         for (unsent_bytes, picked) in
             [(14_000, None), (100_000, None), (143_000, Some(1)), (400_000, Some(1))]
         {
             let work = Work { unsent_bytes, ..WORK };
             assert_eq!(SchedulerKind::Ecf.make().pick(&work, &[full, slow]), picked, "{unsent_bytes}");
         }
-        // Paths that are alike: there is nothing to wait for.
+        // The paths are alike, so there is nothing to wait for.
         let alike = path(1, 12);
         assert_eq!(SchedulerKind::Ecf.make().pick(&WORK, &[full, alike]), Some(1));
     }
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(picks(row.kind, &[backup], 1), [Some(0)]);
             let silent = PathView { is_silent: true, ..far };
             assert_eq!(picks(row.kind, &[backup, silent], 1), [Some(0)]);
-            // What it has carried, it need not carry again.
+            // A subflow need not carry again the data that it has carried.
             assert_eq!(picks(row.kind, &[PathView { has_carried: true, ..far }], 1), [None]);
         }
     }

@@ -6,7 +6,7 @@ use anabranch_algo::Time;
 use anabranch_mptcp_wire::Key;
 use sha2::{Digest, Sha256};
 
-/// What all secrets of a stack follow from: 32 random bytes that the world hands in.
+/// The 32 random bytes from which all secrets of a stack are derived.
 pub type Seed = [u8; 32];
 
 /// The secret of a stack, and how many numbers have been drawn from it.
@@ -30,18 +30,18 @@ impl Secrets {
         bytes.first_chunk().copied().map_or(0, u64::from_be_bytes)
     }
 
-    /// 64 bits that have not been drawn before.
+    /// Returns 64 bits that have not been drawn before.
     pub(crate) fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.hash(0, &[&self.drawn.to_be_bytes()])
     }
 
-    /// A fresh key.
+    /// Returns a fresh key.
     pub(crate) fn key(&mut self) -> Key {
         Key(self.draw())
     }
 
-    /// What belongs to one pair of addresses and ports.
+    /// Returns a secret number of one pair of addresses and ports, different for each `purpose`.
     fn of_pair(&self, purpose: u8, local: SocketAddr, remote: SocketAddr) -> u32 {
         let octets = |address: IpAddr| match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -51,12 +51,12 @@ impl Secrets {
         self.hash(purpose, &[&octets(local.ip()), &octets(remote.ip()), &ports[0], &ports[1]]) as u32
     }
 
-    /// An initial sequence number (RFC 6528 section 3): a clock of 4 µs, and a secret of the pair.
+    /// Returns an initial sequence number (RFC 6528 section 3): a clock of 4 µs plus a secret of the pair.
     pub(crate) fn initial_seq(&self, now: Time, local: SocketAddr, remote: SocketAddr) -> u32 {
         ((now.as_nanos() / 4_000) as u32).wrapping_add(self.of_pair(1, local, remote))
     }
 
-    /// Where a pair's timestamps begin (RFC 7323 section 5.4).
+    /// Returns the value at which a pair's timestamps begin (RFC 7323 section 5.4).
     pub(crate) fn timestamp_offset(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
         self.of_pair(2, local, remote)
     }

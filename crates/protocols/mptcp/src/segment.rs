@@ -13,7 +13,7 @@ use crate::payload::Payload;
 pub const IPV4_HEADER_BYTES: usize = 20;
 /// Bytes of an IPv6 header.
 pub const IPV6_HEADER_BYTES: usize = 40;
-/// TCP's number in IP.
+/// TCP's protocol number in IP.
 const TCP: u8 = 6;
 const HOP_LIMIT: u8 = 64;
 
@@ -23,9 +23,9 @@ pub enum EcnField {
     /// Not ECN-capable.
     #[default]
     NotEct,
-    /// ECN-capable, the other form.
+    /// ECN-capable, ECT(1).
     Ect1,
-    /// ECN-capable.
+    /// ECN-capable, ECT(0).
     Ect0,
     /// Congestion experienced.
     Ce,
@@ -50,39 +50,39 @@ impl EcnField {
     }
 }
 
-/// A segment.
+/// A TCP segment with its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it comes from.
+    /// The sender's address and port.
     pub source: SocketAddr,
-    /// Where it goes; the same family as `source`.
+    /// The receiver's address and port, of the same family as `source`.
     pub target: SocketAddr,
-    /// Sequence number.
+    /// The sequence number.
     pub seq: u32,
-    /// Acknowledgement number; counts with [`Flags::ACK`] only.
+    /// The acknowledgement number, which counts only with [`Flags::ACK`].
     pub ack: u32,
-    /// Flags.
+    /// The flags.
     pub flags: Flags,
-    /// The window as it is sent, not scaled.
+    /// The window as it is on the wire, not scaled.
     pub window: u16,
-    /// ECN.
+    /// The ECN field of the IP header.
     pub ecn: EcnField,
-    /// Options.
+    /// The TCP options.
     pub options: OptionBuffer,
-    /// Data.
+    /// The data.
     pub payload: Payload,
 }
 
-/// Why bytes are no segment that is to be looked at.
+/// The reason why a packet is not read as a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentError {
-    /// They end too early, or a length in them is wrong.
+    /// The packet ends too early, or a length in it is wrong.
     Truncated,
-    /// Neither IPv4 nor IPv6.
+    /// The packet is neither IPv4 nor IPv6.
     IpVersion(u8),
-    /// Another protocol than TCP, or extension headers of IPv6.
+    /// The packet carries another protocol than TCP, or has IPv6 extension headers.
     Protocol(u8),
-    /// A fragment of an IPv4 packet.
+    /// The packet is a fragment of an IPv4 packet.
     Fragment,
     /// The checksum of the IPv4 header is wrong.
     HeaderChecksum,
@@ -114,7 +114,7 @@ fn be32(bytes: &[u8], at: usize) -> Result<u32, SegmentError> {
     Ok(u32::from(be16(bytes, at)?) << 16 | u32::from(be16(bytes, at + 2)?))
 }
 
-/// The IP header of a packet: addresses, ECN, and what follows the header.
+/// The IP header of a packet, and the bytes that follow the header.
 struct IpHeader<'a> {
     source: IpAddr,
     target: IpAddr,
@@ -143,7 +143,7 @@ impl<'a> IpHeader<'a> {
         if checksum.finish() != 0 {
             return Err(SegmentError::HeaderChecksum);
         }
-        // All but "don't fragment".
+        // Masks all bits but "don't fragment".
         if be16(packet, 6)? & 0xbfff != 0 {
             return Err(SegmentError::Fragment);
         }
@@ -177,7 +177,7 @@ impl<'a> IpHeader<'a> {
     }
 }
 
-/// The checksum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
+/// Returns the checksum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
 fn pseudo_header(source: IpAddr, target: IpAddr, bytes: usize) -> InternetChecksum {
     let mut checksum = InternetChecksum::default();
     for address in [source, target] {
@@ -195,7 +195,7 @@ impl Segment {
     /// Reads an IP packet.
     ///
     /// # Errors
-    /// It is no TCP segment, or damaged.
+    /// If `packet` is not an intact TCP segment; the error says why.
     pub fn parse(packet: &[u8]) -> Result<Self, SegmentError> {
         let IpHeader { source, target, ecn, body } = IpHeader::parse(packet)?;
         let header = TcpHeader::read(body).map_err(|_| SegmentError::Truncated)?;
@@ -220,7 +220,7 @@ impl Segment {
         })
     }
 
-    /// Appends it to `out` as an IP packet that must not be fragmented.
+    /// Appends the segment to `out` as an IP packet that must not be fragmented.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let options = self.options.as_bytes();
         let header_bytes = TCP_HEADER_BYTES + options.len();
@@ -252,7 +252,7 @@ impl Segment {
                 let total = (IPV4_HEADER_BYTES + tcp_bytes) as u16;
                 out.extend_from_slice(&[0x45, self.ecn.bits()]);
                 out.extend_from_slice(&total.to_be_bytes());
-                // Identification (of no use without fragments: RFC 6864), "don't fragment".
+                // Identification (useless without fragments: RFC 6864), then "don't fragment".
                 out.extend_from_slice(&[0, 0, 0x40, 0, HOP_LIMIT, TCP, 0, 0]);
                 out.extend_from_slice(&source.octets());
                 out.extend_from_slice(&target.octets());
@@ -274,7 +274,7 @@ impl Segment {
         }
     }
 
-    /// Sequence numbers that it takes: a byte each, SYN and FIN one.
+    /// Returns how many sequence numbers the segment takes: one for each byte, one for SYN and one for FIN.
     #[must_use]
     pub fn sequence_len(&self) -> u64 {
         let flags = [Flags::SYN, Flags::FIN].into_iter().filter(|flag| self.flags.has(*flag)).count();

@@ -1,5 +1,5 @@
-//! The data that is to be sent: kept until the peer has acknowledged it at data level, and given to subflows
-//! as the scheduler decides (RFC 8684 section 3.3).
+//! The data to be sent: kept until the peer has acknowledged it at data level, and given to subflows as the
+//! scheduler decides (RFC 8684 section 3.3).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ const GATHER_BYTES: usize = 16_384;
 struct Flying {
     seq: u64,
     payload: Payload,
-    /// The slots of the subflows that carried them.
+    /// The slots of the subflows that carried these bytes, one bit each.
     carried: u64,
 }
 
@@ -23,26 +23,26 @@ impl Flying {
     }
 }
 
-/// The end of the data.
+/// The state of the end of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fin {
     Open,
-    /// No more is written.
+    /// The program writes no more, but data is still unsent.
     Wanted,
-    /// All data is sent; the DATA_FIN has this number.
+    /// All data is sent; the DATA_FIN has this data sequence number.
     At(u64),
 }
 
-/// The sending half of a connection. Numbers are counted from the initial data sequence number, so that the
-/// first byte has 1.
+/// The sending half of a connection. Data sequence numbers are counted from the initial one, so the first
+/// byte has number 1.
 #[derive(Clone, Debug)]
 pub(crate) struct SendQueue {
     unsent: VecDeque<Payload>,
     unsent_bytes: u64,
-    /// Gathered, not yet a piece.
+    /// Written bytes that are not a piece yet.
     gathered: Vec<u8>,
     flying: VecDeque<Flying>,
-    /// Numbers of what is to be sent on another subflow, too.
+    /// The numbers of the pieces that must be sent on another subflow, too.
     reinject: BTreeSet<u64>,
     una: u64,
     next: u64,
@@ -53,7 +53,7 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Nothing is written.
+    /// Creates an empty queue of `capacity` bytes.
     pub(crate) const fn new(capacity: u32) -> Self {
         Self {
             unsent: VecDeque::new(),
@@ -76,23 +76,23 @@ impl SendQueue {
     pub(crate) const fn next(&self) -> u64 {
         self.next
     }
-    /// Bytes that were not given to a subflow yet.
+    /// Returns the bytes that were not given to a subflow yet.
     pub(crate) const fn unsent(&self) -> u64 {
         self.unsent_bytes
     }
-    /// Bytes that the peer's window has room for.
+    /// Returns the bytes that the peer's window has room for.
     pub(crate) const fn window_room(&self) -> u64 {
         self.window_end.saturating_sub(self.next)
     }
-    /// How many times data has been reinjected.
+    /// Returns how many times data has been reinjected.
     pub(crate) const fn reinjections(&self) -> u64 {
         self.reinjections
     }
-    /// Whether something given to subflows has not been acknowledged.
+    /// Returns whether data that was given to subflows has not been acknowledged.
     pub(crate) fn is_flying(&self) -> bool {
         !self.flying.is_empty()
     }
-    /// Bytes that can be written now.
+    /// Returns the bytes that can be written now.
     pub(crate) fn writable(&self) -> u64 {
         match self.fin {
             Fin::Open => self.capacity.saturating_sub(self.unsent_bytes + (self.next - self.una)),
@@ -100,7 +100,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes bytes of the program, as many as there is room for; how many.
+    /// Takes as many of the program's bytes as there is room for, and returns their number.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let len = usize::try_from(self.writable()).unwrap_or(usize::MAX).min(bytes.len());
         let bytes = &bytes[..len];
@@ -122,14 +122,14 @@ impl SendQueue {
         }
     }
 
-    /// No more is written.
+    /// Records that the program writes no more.
     pub(crate) fn finish(&mut self) {
         if self.fin == Fin::Open {
             self.fin = Fin::Wanted;
         }
     }
 
-    /// Takes new data of at most `max` bytes for the subflow in `slot`.
+    /// Takes at most `max` bytes of new data for the subflow in `slot`. Returns them with their number.
     pub(crate) fn take(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
         let max = usize::try_from(max.min(self.window_room())).unwrap_or(usize::MAX);
         if max == 0 || self.unsent_bytes == 0 {
@@ -164,13 +164,14 @@ impl SendQueue {
         self.flying.partition_point(|flying| flying.seq < seq)
     }
 
-    /// The slots of the subflows that have carried what is to be reinjected first; `None`: nothing is.
+    /// Returns the slots of the subflows that carried the first piece to be reinjected, or `None` if there is
+    /// none.
     pub(crate) fn reinjection(&self) -> Option<u64> {
         let seq = *self.reinject.first()?;
         self.flying.get(self.place(seq)).map(|flying| flying.carried)
     }
 
-    /// Takes what is to be reinjected first, at most `max` bytes of it, for the subflow in `slot`.
+    /// Takes at most `max` bytes of the first piece to be reinjected, for the subflow in `slot`.
     pub(crate) fn take_reinjection(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
         let seq = self.reinject.pop_first()?;
         let rest = self.carry(self.place(seq), max, slot)?;
@@ -179,14 +180,14 @@ impl SendQueue {
         Some(rest.0)
     }
 
-    /// Takes the first bytes that the subflow in `slot` has not carried, at most `max`.
+    /// Takes at most `max` of the first bytes that the subflow in `slot` has not carried.
     pub(crate) fn take_copy(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
         let at = self.flying.iter().position(|flying| flying.carried & (1 << slot) == 0)?;
         Some(self.carry(at, max, slot)?.0)
     }
 
-    /// The subflow in `slot` carries an entry, too, or its first `max` bytes: then it is cut in two, and the
-    /// number of the second is returned.
+    /// Records that the subflow in `slot` carries the first `max` bytes of the entry at index `at`. A longer
+    /// entry is cut in two, and the number of its second part is returned with the bytes.
     fn carry(&mut self, at: usize, max: u64, slot: usize) -> Option<((u64, Payload), Option<u64>)> {
         let flying = self.flying.get_mut(at)?;
         let mut rest = None;
@@ -204,13 +205,14 @@ impl SendQueue {
         Some(((flying.seq, flying.payload.clone()), rest))
     }
 
-    /// What only the subflow in `slot` has carried is to be sent on another one, too.
+    /// Has everything that only the subflow in `slot` has carried sent on another subflow, too.
     pub(crate) fn reinject_from(&mut self, slot: usize) {
         let those = self.flying.iter().filter(|flying| flying.carried == 1 << slot);
         self.reinject.extend(those.map(|flying| flying.seq));
     }
 
-    /// What only the subflow in `slot` has carried arrives after all, and need not be sent on another one.
+    /// Cancels the reinjection of everything that only the subflow in `slot` has carried, because it arrives
+    /// after all.
     pub(crate) fn keep_on(&mut self, slot: usize) {
         let flying = &self.flying;
         self.reinject.retain(|seq| {
@@ -219,15 +221,15 @@ impl SendQueue {
         });
     }
 
-    /// The last bytes that only the subflow in `slot` has carried are to be sent on another one, too; their
-    /// number.
+    /// Has the last piece that only the subflow in `slot` has carried sent on another subflow, too. Returns
+    /// its number.
     pub(crate) fn reinject_last(&mut self, slot: usize) -> Option<u64> {
         let last = self.flying.iter().rev().find(|flying| flying.carried == 1 << slot)?;
         self.reinject.insert(last.seq);
         Some(last.seq)
     }
 
-    /// The subflow in `slot` is gone: what it carried alone has not been carried.
+    /// Forgets the subflow in `slot`, which has ended, and reinjects what no other subflow has carried.
     pub(crate) fn forget_subflow(&mut self, slot: usize) {
         for flying in &mut self.flying {
             flying.carried &= !(1 << slot);
@@ -237,7 +239,7 @@ impl SendQueue {
         }
     }
 
-    /// The first bytes that are not acknowledged are to be sent again by any subflow.
+    /// Has the first piece that is not acknowledged sent again, on any subflow.
     pub(crate) fn reinject_first(&mut self) {
         if let Some(flying) = self.flying.front_mut() {
             flying.carried = 0;
@@ -245,7 +247,7 @@ impl SendQueue {
         }
     }
 
-    /// The peer expects number `ack` next; whether that is news.
+    /// Records that the peer expects number `ack` next. Returns whether this acknowledges new data.
     pub(crate) fn acked(&mut self, ack: u64) -> bool {
         let end = if let Fin::At(fin) = self.fin { fin + 1 } else { self.next };
         if ack <= self.una || ack > end {
@@ -270,13 +272,13 @@ impl SendQueue {
         true
     }
 
-    /// The peer has room up to number `end`; it does not take that back.
+    /// Records that the peer has room up to number `end`. A smaller `end` does not shrink the window.
     pub(crate) fn set_window_end(&mut self, end: u64) {
         self.window_end = self.window_end.max(end);
     }
 
-    /// The number of the DATA_FIN once everything has been given to subflows; `None` before, and after it has
-    /// been acknowledged.
+    /// Returns the number of the DATA_FIN once everything has been given to subflows. Returns `None` before
+    /// that, and after the DATA_FIN has been acknowledged.
     pub(crate) fn fin_to_send(&mut self) -> Option<u64> {
         if self.fin == Fin::Wanted && self.unsent_bytes == 0 {
             self.fin = Fin::At(self.next);
@@ -287,12 +289,12 @@ impl SendQueue {
         }
     }
 
-    /// Whether the program has written its last and everything has been given to subflows.
+    /// Returns whether the program writes no more and everything has been given to subflows.
     pub(crate) fn is_all_sent(&self) -> bool {
         self.fin != Fin::Open && self.unsent_bytes == 0
     }
 
-    /// Whether the DATA_FIN and everything before it has been acknowledged.
+    /// Returns whether the DATA_FIN and everything before it has been acknowledged.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.fin, Fin::At(fin) if self.una > fin)
     }

@@ -1,4 +1,4 @@
-//! All connections of one host: segments in, segments and events out.
+//! All connections of one host: segments go in, segments and events come out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,17 +17,16 @@ use crate::secrets::{Secrets, Seed};
 use crate::segment::{EcnField, Flags, Segment};
 use crate::wakes::Wakes;
 
-/// Names a connection of a [`Stack`]; never used twice.
+/// The name of a connection of a [`Stack`]. No name is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(u64);
 
-/// The first port that is given to connections of this end's own making, and how many there are (RFC 6335
-/// section 6).
+/// The first port for connections that this end begins, and the number of such ports (RFC 6335 section 6).
 const EPHEMERAL_PORTS: (u16, u16) = (49_152, 16_384);
-/// Answers to segments of no connection that wait to be sent, at most; further ones are dropped.
+/// The most resets that wait to be sent in answer to segments of no connection; further ones are dropped.
 const REPLIES_MAX: usize = 64;
 
-/// What a stack is told.
+/// An input of a stack.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// A segment has arrived.
@@ -36,32 +35,32 @@ pub enum Input<'a> {
     Wake,
 }
 
-/// What a stack reports: which connection, and what.
+/// An event that a stack reports, with the connection to which it happened.
 pub type StackEvent = (ConnectionId, ConnectionEvent);
 
 /// All connections of one host; see the [crate].
 ///
 /// Programs call [`connect`](Self::connect), [`listen`](Self::listen), [`write`](Self::write) and so on.
-/// These are inputs like [`handle`](Machine::handle): after them the stack is [polled](Machine::poll) until
-/// it waits.
+/// These calls are inputs like [`handle`](Machine::handle): after them the stack must be
+/// [polled](Machine::poll) until it waits.
 #[derive(Debug)]
 pub struct Stack {
     config: Arc<Config>,
     secrets: Secrets,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// Which connection a subflow belongs to, by its local and remote end.
+    /// The connection to which a subflow belongs, by the subflow's local and remote end.
     subflows: BTreeMap<(SocketAddr, SocketAddr), ConnectionId>,
     tokens: BTreeMap<u32, ConnectionId>,
     listeners: BTreeMap<u16, Listener<ConnectionId>>,
     replies: Vec<Segment>,
     next_id: u64,
     next_port: u16,
-    /// When each connection has something to do next.
+    /// When each connection next has something to do.
     wakes: Wakes<ConnectionId>,
 }
 
 impl Stack {
-    /// A stack without connections. `seed` must be random, and secret.
+    /// Creates a stack without connections. `seed` must be random and secret.
     #[must_use]
     pub fn new(config: Config, seed: Seed) -> Self {
         let mut secrets = Secrets::new(seed);
@@ -80,18 +79,18 @@ impl Stack {
         }
     }
 
-    /// Takes connections at a port, on all addresses, from now on.
+    /// Accepts connections at `port`, on all addresses, from now on.
     pub fn listen(&mut self, port: u16) {
         self.listeners.entry(port).or_insert_with(Listener::new);
     }
 
-    /// Half-open connections of a port that gave way to newer ones.
+    /// Returns how many half-open connections of `port` gave way to newer ones.
     #[must_use]
     pub fn displaced(&self, port: u16) -> u64 {
         self.listeners.get(&port).map_or(0, |listener| listener.displaced)
     }
 
-    /// Begins a connection from `local` to `remote`; `None` if all ports are taken.
+    /// Begins a connection from `local` to `remote`. Returns `None` if all ports are in use.
     pub fn connect(&mut self, now: Time, local: IpAddr, remote: SocketAddr) -> Option<ConnectionId> {
         let local = SocketAddr::new(local, self.free_port(local, remote)?);
         let connection = Connection::connect(now, &self.config, local, remote, &mut self.secrets);
@@ -127,32 +126,32 @@ impl Stack {
         self.connections.get_mut(&id)
     }
 
-    /// Gives a connection bytes to send; how many it took: none once it is over or finished.
+    /// Gives a connection bytes to send. Returns how many it took, which is 0 once it is over or finished.
     pub fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
         self.get_mut(id).map_or(0, |connection| connection.write(bytes))
     }
 
-    /// Takes bytes that have arrived; how many.
+    /// Moves received bytes of a connection into `out` and returns their number.
     pub fn read(&mut self, id: ConnectionId, out: &mut [u8]) -> usize {
         self.get_mut(id).map_or(0, |connection| connection.read(out))
     }
 
-    /// Nothing more is written to a connection.
+    /// Declares that the program writes no more to a connection.
     pub fn finish(&mut self, id: ConnectionId) {
         if let Some(connection) = self.get_mut(id) {
             connection.finish();
         }
     }
 
-    /// Ends a connection at once, and tells the peer.
+    /// Ends a connection at once and tells the peer.
     pub fn abort(&mut self, id: ConnectionId) {
         if let Some(connection) = self.get_mut(id) {
             connection.abort();
         }
     }
 
-    /// The host has an address more: connections make subflows from it and tell their peers of it, as their
-    /// path managers and `own` say. Later connections have it, too.
+    /// Adds a local address of the host. Connections make subflows from it and tell their peers of it, as
+    /// their path managers and `own` say. Later connections know it, too.
     pub fn add_address(&mut self, now: Time, own: LocalAddress) {
         let config = Arc::make_mut(&mut self.config);
         config.addresses.retain(|known| known.address != own.address);
@@ -163,8 +162,8 @@ impl Stack {
         }
     }
 
-    /// The host has lost an address: subflows from it end and peers are told (REMOVE_ADDR). A connection that
-    /// has no other subflow waits for one, as long as its last one is not given up.
+    /// Removes an address that the host has lost. Subflows from it end and peers are told (REMOVE_ADDR). A
+    /// connection that has no other subflow waits for one, as long as its last one has not timed out.
     pub fn remove_address(&mut self, now: Time, address: IpAddr) {
         Arc::make_mut(&mut self.config).addresses.retain(|known| known.address != address);
         for (&id, connection) in &mut self.connections {
@@ -173,50 +172,51 @@ impl Stack {
         }
     }
 
-    /// Whether a connection's subflows from an address are to carry data only where no other can, in both
-    /// directions: the peer is told (MP_PRIO). How many subflows there are from it now.
+    /// Sets whether a connection's subflows from an address are backups, which carry data only where no other
+    /// subflow can. This holds in both directions, because the peer is told (MP_PRIO). Returns the number of
+    /// subflows from the address.
     pub fn set_backup(&mut self, now: Time, id: ConnectionId, address: IpAddr, backup: bool) -> usize {
         self.get_mut(id).map_or(0, |connection| connection.set_backup(now, address, backup))
     }
 
-    /// Has a connection make subflows as this path manager says from now on; those that there are stay.
+    /// Has a connection make further subflows by the rule `manager`; existing subflows stay.
     pub fn set_path_manager(&mut self, id: ConnectionId, manager: PathManager) {
         if let Some(connection) = self.get_mut(id) {
             connection.set_path_manager(manager);
         }
     }
 
-    /// Bytes that can be read now.
+    /// Returns the bytes that can be read now.
     #[must_use]
     pub fn readable(&self, id: ConnectionId) -> u64 {
         self.connections.get(&id).map_or(0, Connection::readable)
     }
 
-    /// Bytes that can be written now.
+    /// Returns the bytes that can be written now.
     #[must_use]
     pub fn writable(&self, id: ConnectionId) -> u64 {
         self.connections.get(&id).map_or(0, Connection::writable)
     }
 
-    /// Bytes that were written and that the peer has not acknowledged.
+    /// Returns the bytes that were written and that the peer has not acknowledged.
     #[must_use]
     pub fn unacknowledged(&self, id: ConnectionId) -> u64 {
         self.connections.get(&id).map_or(0, Connection::unacknowledged)
     }
 
-    /// Whether a connection is Multipath TCP.
+    /// Returns whether a connection is Multipath TCP.
     #[must_use]
     pub fn is_multipath(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_some_and(Connection::is_multipath)
     }
 
-    /// Subflows of all connections that are not gone yet, those that are not up yet included.
+    /// Returns the number of subflows of all connections, those included that are not up yet.
     #[must_use]
     pub fn subflow_count(&self) -> usize {
         self.subflows.len()
     }
 
-    /// Connections that are not gone yet, those that only remember their addresses included.
+    /// Returns the number of connections, those included that only remember their addresses.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
@@ -236,7 +236,7 @@ impl Stack {
         }
     }
 
-    /// A segment that begins a connection or a subflow.
+    /// Handles a SYN, which begins a connection or a subflow.
     fn syn(&mut self, now: Time, segment: &Segment) {
         if let Some(Join::Syn { backup, address_id, token, nonce }) = join(segment) {
             let owner = self.tokens.get(&token).copied();
@@ -312,7 +312,7 @@ impl Stack {
         self.listeners.values_mut().for_each(|listener| listener.end(id));
     }
 
-    /// Makes the subflows that a connection's path manager wants; whether there were any.
+    /// Makes the subflows that a connection's path manager wants. Returns whether there were any.
     fn make_subflows(&mut self, now: Time, id: ConnectionId) -> bool {
         let mut any = false;
         while let Some((local, remote)) =
@@ -338,7 +338,7 @@ impl Stack {
         any
     }
 
-    /// What an event of a connection means for the tables.
+    /// Updates the tables after an event of a connection.
     fn note(&mut self, id: ConnectionId, event: ConnectionEvent) {
         if let ConnectionEvent::Established { .. } = event {
             self.listeners.values_mut().for_each(|listener| listener.end(id));
@@ -378,7 +378,7 @@ impl Machine for Stack {
                 Output::Wait(_) if self.make_subflows(now, id) => {}
                 Output::Wait(at) => {
                     debug_assert!(at > now, "what is due at {at:?} has been done at {now:?}");
-                    // A deadline that is past would be asked for again without end.
+                    // A deadline in the past would be polled again without end.
                     self.wakes.set(id, at.max(now + anabranch_algo::rtt::GRANULARITY));
                     if self.connections.get(&id).is_some_and(Connection::is_gone) {
                         self.remove(id);

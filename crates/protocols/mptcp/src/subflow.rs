@@ -1,8 +1,9 @@
 //! One subflow: a TCP connection between two addresses (RFC 9293), with the defences of RFC 5961.
 //!
-//! It knows nothing of Multipath TCP. Its owner hands it segments and takes from it, in this order: what is
-//! [due](Due), the segment of that ([`build`](Subflow::build)), to which the owner adds options, and the rest
-//! of the options ([`finish`](Subflow::finish)).
+//! A subflow knows nothing of Multipath TCP. The connection that owns it hands it arriving segments. To send,
+//! the connection asks what is [due](Due), has the segment made by [`build`](Subflow::build), adds the
+//! options of Multipath TCP, and calls [`finish`](Subflow::finish), which adds the selective
+//! acknowledgements.
 
 pub(crate) mod handshake;
 mod output;
@@ -26,9 +27,10 @@ use receiver::Receiver;
 use sender::{AckInput, Fired, ProbeRule, Sender};
 pub(crate) use sender::{Chunk, Outgoing};
 
-/// Challenge acknowledgements in a second at most (RFC 5961 section 7).
+/// The most challenge acknowledgements that a subflow sends in one second (RFC 5961 section 7).
 const CHALLENGES_PER_SECOND: u32 = 10;
-/// Probes of a silent peer before it is given up, and the time between them.
+/// A silent peer gets this many keep-alive probes, `KEEPALIVE_INTERVAL` apart, before the subflow is given
+/// up.
 const KEEPALIVE_PROBES: u32 = 4;
 const KEEPALIVE_INTERVAL: Span = Span::from_secs(10);
 /// Bytes of a timestamps option and of the two NOPs that usually go with it.
@@ -49,16 +51,16 @@ pub(crate) enum State {
     Closed,
 }
 
-/// Why a subflow is closed, if not in the regular way.
+/// The reason why a subflow was closed, if the two ends did not close it with FINs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubflowError {
-    /// The peer refused it: a reset in answer to the SYN.
+    /// The peer answered the SYN with a reset.
     Refused,
-    /// The peer reset it.
+    /// The peer reset the subflow.
     Reset,
-    /// It did not answer.
+    /// The peer did not answer.
     TimedOut,
-    /// This end reset it.
+    /// This end reset the subflow.
     Aborted,
 }
 
@@ -75,57 +77,58 @@ impl fmt::Display for SubflowError {
 
 impl std::error::Error for SubflowError {}
 
-/// What a subflow wants sent.
+/// A segment that a subflow wants to send now.
 #[derive(Clone, Debug)]
 pub(crate) enum Due {
     Syn,
     SynAck,
     Segment(Outgoing),
     Ack,
-    /// A segment that the peer must answer: its number is one below what it expects.
+    /// A segment that the peer must answer: its sequence number is one below the number that the peer
+    /// expects.
     Probe,
     Reset,
 }
 
-/// What a segment did.
+/// The effects of one arriving segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
-    /// It belongs to the subflow, so that its other options count.
+    /// Whether the segment belongs to the subflow and was accepted, so that its other options count.
     pub(crate) is_valid: bool,
-    /// The handshake is complete by it.
+    /// Whether the segment completed the handshake.
     pub(crate) established: bool,
-    /// It shows that a timeout was wrong: nothing had been lost.
+    /// Whether the segment shows that a retransmission timeout was wrong: nothing had been lost.
     pub(crate) undone: bool,
 }
 
-/// What a timer did that the owner is to know.
+/// A timer event that the connection must know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
     Nothing,
     /// A tail-loss probe is due.
     Probe,
-    /// A retransmission timeout.
+    /// The retransmission timeout has expired.
     Timeout,
 }
 
-/// The SYN and its retransmissions.
+/// The SYN or SYN/ACK and its retransmissions.
 #[derive(Clone, Copy, Debug)]
 struct SynTimer {
     iss: u32,
-    /// How often it was sent, and when last.
+    /// How often the SYN was sent.
     count: u32,
     sent_at: Time,
     due: Time,
 }
 
-/// Counts challenge acknowledgements.
+/// Counts the challenge acknowledgements of one second.
 #[derive(Clone, Copy, Debug)]
 struct Challenges {
     second: Time,
     count: u32,
 }
 
-/// Watches for silence.
+/// Watches for a peer that has fallen silent.
 #[derive(Clone, Copy, Debug)]
 struct Liveness {
     last_heard: Time,
@@ -133,7 +136,7 @@ struct Liveness {
     probe_due: bool,
 }
 
-/// One subflow.
+/// The state of one subflow.
 #[derive(Clone, Debug)]
 pub(crate) struct Subflow {
     pub(crate) local: SocketAddr,
@@ -153,7 +156,7 @@ pub(crate) struct Subflow {
     liveness: Liveness,
 }
 
-/// Where a subflow runs, and by which rules.
+/// The addresses and settings with which a subflow is created.
 pub(crate) struct Setup<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
@@ -187,12 +190,12 @@ impl Subflow {
         }
     }
 
-    /// Begins one: a SYN is due.
+    /// Creates a subflow from this end. Its SYN is due at once.
     pub(crate) fn connect(now: Time, setup: &Setup<'_>) -> Self {
         Self::new(now, setup, State::SynSent, 0)
     }
 
-    /// Answers a SYN: a SYN/ACK is due.
+    /// Creates a subflow that answers the SYN `syn`. Its SYN/ACK is due at once.
     pub(crate) fn accept(now: Time, setup: &Setup<'_>, syn: &Segment) -> Self {
         let mut subflow = Self::new(now, setup, State::SynReceived, syn.seq);
         let fields = TcpFields::read(syn);
@@ -209,48 +212,50 @@ impl Subflow {
     pub(crate) const fn sender(&self) -> &Sender {
         &self.sender
     }
-    /// Whether data can be sent.
+    /// Returns whether new data can be sent.
     pub(crate) const fn can_send(&self) -> bool {
         matches!(self.state, State::Established | State::CloseWait) && !self.is_closing
     }
-    /// Whether the handshake is over and the subflow is not.
+    /// Returns whether the handshake is complete and the subflow is not closed.
     pub(crate) const fn is_synchronized(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
-    /// Whether the peer has sent its FIN, and all before it has arrived.
+    /// Returns whether the peer's FIN and all data before it have arrived.
     pub(crate) fn is_peer_finished(&self) -> bool {
         self.receiver.is_finished()
     }
-    /// Whether the subflow's addresses are all that is left of it.
+    /// Returns whether the subflow is in TIME-WAIT, where it only remembers its addresses.
     pub(crate) const fn is_time_wait(&self) -> bool {
         matches!(self.state, State::TimeWait)
     }
-    /// How many numbers lie between one that was sent and the SYN's.
+    /// Returns the distance from this end's SYN to the sequence number `seq`, which this end has sent.
     pub(crate) const fn sent_offset(&self, seq: u32) -> u32 {
         seq.wrapping_sub(self.syn.iss)
     }
-    /// The next piece that arrived in order, with its whole number.
+    /// Returns the next piece of data in order, with the 64-bit sequence number of its first byte.
     pub(crate) fn pop(&mut self) -> Option<(u64, Payload)> {
         self.receiver.pop()
     }
-    /// How many numbers lie between one that the peer has sent and its SYN.
+    /// Returns the distance from the peer's SYN to the 64-bit sequence number `whole`, which the peer has
+    /// sent.
     pub(crate) const fn received_offset(&self, whole: u64) -> u64 {
         self.receiver.offset(whole)
     }
-    /// The same of the next number that is expected.
+    /// Returns the distance from the peer's SYN to the next sequence number that is expected.
     pub(crate) const fn expected_offset(&self) -> u64 {
         self.receiver.offset(self.receiver.next())
     }
-    /// The same of the first number that was not [taken](Self::pop).
+    /// Returns the distance from the peer's SYN to the first sequence number that [`pop`](Self::pop) has not
+    /// returned.
     pub(crate) fn unread_offset(&self) -> u64 {
         self.receiver.offset(self.receiver.unread())
     }
-    /// Bytes from its acknowledgement on that a segment has room for.
+    /// Returns the window that `segment` announces, in bytes from its acknowledgement number on.
     pub(crate) const fn window_of(&self, segment: &Segment) -> u64 {
         (segment.window as u64) << self.agreed.peer_scale
     }
-    /// Whether a segment is one that the handshake waits for: of this subflow, and no forgery by an attacker
-    /// who does not see it.
+    /// Returns whether `segment` is one that the handshake waits for. Its numbers must fit, so an attacker
+    /// who does not see the handshake cannot forge it.
     pub(crate) fn is_handshake(&self, segment: &Segment) -> bool {
         let acks = segment.flags.has(Flags::ACK) && segment.ack == self.syn.iss.wrapping_add(1);
         match self.state {
@@ -259,20 +264,21 @@ impl Subflow {
             _ => false,
         }
     }
-    /// Whether it is closed, and nothing of it is left to send.
+    /// Returns whether the subflow is closed and has no reset left to send.
     pub(crate) fn is_closed(&self) -> bool {
         self.state == State::Closed && !self.reset_due
     }
-    /// Numbers that the peer has acknowledged, the SYN's included.
+    /// Returns how many sequence numbers the peer has acknowledged, the SYN's included.
     pub(crate) const fn acked_offset(&self) -> u64 {
         self.sender.una() - ((1 << 32) + self.syn.iss as u64)
     }
-    /// Whether there is something to acknowledge selectively.
+    /// Returns whether there are ranges to report in a SACK option.
     pub(crate) fn has_sack(&self) -> bool {
         self.agreed.sack && self.receiver.has_sack()
     }
 
-    /// Bytes of data that a segment has room for beside `option_bytes` of the owner's options.
+    /// Returns the bytes of data that fit into one segment beside `option_bytes` of the connection's own
+    /// options.
     pub(crate) const fn payload_max(&self, option_bytes: usize) -> u64 {
         let timestamps = if self.agreed.timestamps { TIMESTAMP_BYTES } else { 0 };
         (self.agreed.mss as u64).saturating_sub((timestamps + option_bytes) as u64)
@@ -282,12 +288,12 @@ impl Subflow {
         ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.timestamp_offset)
     }
 
-    /// Sends a FIN after everything that has been sent.
+    /// Has a FIN sent after all data that has been sent.
     pub(crate) const fn close(&mut self) {
         self.is_closing = true;
     }
 
-    /// Resets the subflow at once, and tells the peer.
+    /// Closes the subflow at once and has a reset sent to the peer.
     pub(crate) fn abort(&mut self) {
         self.reset_due = self.is_synchronized() || self.state == State::SynReceived;
         self.end(SubflowError::Aborted);
@@ -298,12 +304,13 @@ impl Subflow {
         self.state = State::Closed;
     }
 
-    /// Asks for an acknowledgement at once.
+    /// Has an acknowledgement sent at once.
     pub(crate) const fn ack_now(&mut self) {
         self.receiver.ack_now();
     }
 
-    /// Asks for an acknowledgement of a segment that is suspect, a few times a second (RFC 5961 section 7).
+    /// Has an acknowledgement sent in answer to a suspect segment, at most `CHALLENGES_PER_SECOND` times a
+    /// second (RFC 5961 section 7).
     fn challenge(&mut self, now: Time) {
         if now.since(self.challenges.second) >= Span::from_secs(1) {
             self.challenges = Challenges { second: now, count: 0 };
@@ -314,7 +321,7 @@ impl Subflow {
         }
     }
 
-    /// Takes a segment.
+    /// Takes an arriving segment and returns its effects.
     pub(crate) fn segment(
         &mut self,
         now: Time,
@@ -329,7 +336,8 @@ impl Subflow {
         }
     }
 
-    /// RFC 9293 section 3.10.7.3. A SYN without an acknowledgement (both ends began at once) is passed over.
+    /// Handles a segment in SYN-SENT (RFC 9293 section 3.10.7.3). Ignores a SYN without an acknowledgement,
+    /// which comes when both ends begin at once.
     fn syn_sent(&mut self, now: Time, segment: &Segment, fields: &TcpFields) -> Arrival {
         let answers = segment.flags.has(Flags::ACK) && segment.ack == self.syn.iss.wrapping_add(1);
         if segment.flags.has(Flags::RST) {
@@ -355,7 +363,7 @@ impl Subflow {
         Arrival { is_valid: true, established: true, undone: false }
     }
 
-    /// RFC 9293 section 3.10.7.4.
+    /// Handles a segment in all states after SYN-SENT (RFC 9293 section 3.10.7.4).
     fn synchronized(
         &mut self,
         now: Time,
@@ -420,28 +428,28 @@ impl Subflow {
         arrival
     }
 
-    /// A segment outside of the window, or one that is too old.
+    /// Handles a segment that lies outside of the window or has an old timestamp.
     fn not_accepted(&mut self, now: Time, segment: &Segment, seq: u64) {
         if segment.flags.has(Flags::RST) {
             return;
         }
         if self.state == State::SynReceived && segment.flags.has(Flags::SYN) {
-            // The SYN again.
+            // The peer has sent its SYN again, so the SYN/ACK is repeated.
             if seq + 1 == self.receiver.next() {
                 self.syn.due = now;
             }
             return;
         }
         if segment.sequence_len() > 0 {
-            // A retransmission, or a probe of the window: the peer is to know at once. Not limited: it is how
-            // a lost acknowledgement is repaired.
+            // This is a retransmission or a probe of the window. The answer is not rate-limited, because it
+            // repairs a lost acknowledgement.
             self.receiver.ack_now();
         } else {
             self.challenge(now);
         }
     }
 
-    /// Hands an acknowledgement to the sender; whether it shows that a timeout was wrong.
+    /// Hands an acknowledgement to the sender. Returns whether it shows that a timeout was wrong.
     fn acknowledged(
         &mut self,
         now: Time,
@@ -473,7 +481,7 @@ impl Subflow {
         self.sender.acknowledged(now, &input, group)
     }
 
-    /// The state that follows from what has been acknowledged and what has arrived.
+    /// Moves to the state that follows from the numbers acknowledged and the data received.
     fn advance(&mut self, now: Time) {
         let (acked, finished) = (self.sender.is_idle(), self.receiver.is_finished());
         self.state = match self.state {
@@ -491,7 +499,7 @@ impl Subflow {
         }
     }
 
-    /// Does what timers ask for.
+    /// Handles the timers that are due at `now`.
     pub(crate) fn tick(&mut self, now: Time, group: &Group<'_>) -> Alarm {
         match self.state {
             State::Closed => Alarm::Nothing,
@@ -541,7 +549,8 @@ impl Subflow {
         }
     }
 
-    /// When [`tick`](Self::tick) or [`due_last`](Self::due_last) would next do something.
+    /// Returns the time at which [`tick`](Self::tick) or [`due_last`](Self::due_last) next has something to
+    /// do.
     pub(crate) fn deadline(&self) -> Time {
         match self.state {
             State::Closed => Time::NEVER,

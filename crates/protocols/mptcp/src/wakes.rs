@@ -1,4 +1,4 @@
-//! When each of many things has something to do next.
+//! Keeps deadlines by key and in the order of time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ pub(crate) struct Wakes<K> {
 }
 
 impl<K: Copy + Ord> Wakes<K> {
-    /// Nothing has a deadline.
+    /// Creates an empty set of deadlines.
     pub(crate) const fn new() -> Self {
         Self { by_key: BTreeMap::new(), in_order: BTreeSet::new() }
     }
 
-    /// `key` is due at `at`, and at no other time.
+    /// Sets the deadline of `key` to `at`, in place of any earlier deadline.
     pub(crate) fn set(&mut self, key: K, at: Time) {
         match self.by_key.insert(key, at) {
             Some(before) if before == at => return,
@@ -27,19 +27,19 @@ impl<K: Copy + Ord> Wakes<K> {
         self.in_order.insert((at, key));
     }
 
-    /// `key` is never due again.
+    /// Removes the deadline of `key`.
     pub(crate) fn remove(&mut self, key: K) {
         if let Some(at) = self.by_key.remove(&key) {
             self.in_order.remove(&(at, key));
         }
     }
 
-    /// The key that has been due for the longest time, if one is due at `now`.
+    /// Returns the key that has been due for the longest time, if one is due at `now`.
     pub(crate) fn due(&self, now: Time) -> Option<K> {
         self.in_order.first().filter(|(at, _)| *at <= now).map(|(_, key)| *key)
     }
 
-    /// When the first key is due.
+    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Time {
         self.in_order.first().map_or(Time::NEVER, |(at, _)| *at)
     }

@@ -10,17 +10,17 @@ use anabranch_net::{Clock, Interest, Poller};
 
 use crate::link::TunLink;
 
-/// Packets that are read from a device before the stack is asked what to send.
+/// The most packets that are read from a device before the stack is asked what to send.
 const PACKETS_AT_ONCE: usize = 64;
 /// The largest packet, bytes.
 const PACKET_BYTES_MAX: usize = 65_536;
 
-/// What a host has counted.
+/// The packets that a host has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Segments that arrived.
     pub received: u64,
-    /// Packets that were no whole TCP segment.
+    /// Packets that were not a whole TCP segment.
     pub dropped: u64,
     /// Segments that were handed to the kernel.
     pub sent: u64,
@@ -28,7 +28,7 @@ pub struct HostCounts {
     pub refused: u64,
 }
 
-/// A host of its own: a stack with an address on each of its links.
+/// A host behind the kernel: a stack with an address on each of its links.
 #[derive(Debug)]
 pub struct TunHost {
     stack: Stack,
@@ -42,7 +42,7 @@ pub struct TunHost {
     outgoing: Vec<u8>,
 }
 
-/// 32 random bytes of the system.
+/// Returns 32 random bytes of the system.
 #[expect(clippy::disallowed_methods, reason = "what others must not guess follows from it")]
 fn seed() -> io::Result<Seed> {
     let mut seed = [0; 32];
@@ -51,11 +51,11 @@ fn seed() -> io::Result<Seed> {
 }
 
 impl TunHost {
-    /// A host on these links, of which each address may begin subflows. `announce`: whether peers that begin
-    /// a connection are told of the others.
+    /// Creates a host on these links. Subflows may begin from the address of each link. `announce` is whether
+    /// peers that begin a connection are told of the other addresses.
     ///
     /// # Errors
-    /// The system has no random bytes.
+    /// If the system has no random bytes.
     pub fn new(config: Config, links: Vec<TunLink>, announce: bool) -> io::Result<Self> {
         let own = links.iter().map(|link| LocalAddress { announce, ..LocalAddress::new(link.address) });
         let addresses = if config.addresses.is_empty() { own.collect() } else { config.addresses };
@@ -72,69 +72,69 @@ impl TunHost {
         })
     }
 
-    /// The stack, for reading and writing. After that, [`turn`](Self::turn) sends what there is to send.
+    /// Returns the stack, for reading and writing. Call [`turn`](Self::turn) afterwards to send what is due.
     pub const fn stack(&mut self) -> &mut Stack {
         &mut self.stack
     }
 
-    /// What has been counted.
+    /// Returns the packets counted so far.
     #[must_use]
     pub const fn counts(&self) -> HostCounts {
         self.counts
     }
 
-    /// The time of this host.
+    /// Returns the time of this host.
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Takes connections at a port.
+    /// Accepts connections at `port`.
     pub fn listen(&mut self, port: u16) {
         self.stack.listen(port);
     }
 
-    /// Begins a connection from the address of the first link of the right family, or from `local`; `None` if
-    /// there is none.
+    /// Begins a connection from `local`, or else from the address of the first link of the right family.
+    /// Returns `None` if there is no such address or no free port.
     pub fn connect(&mut self, local: Option<IpAddr>, remote: SocketAddr) -> Option<ConnectionId> {
         let mut own = self.links.iter().map(TunLink::address);
         let first = own.find(|address| address.is_ipv4() == remote.is_ipv4());
         self.stack.connect(self.clock.now(), local.or(first)?, remote)
     }
 
-    /// The host gets a link more in the middle of its work. Connections make subflows from its address as
-    /// their path managers say; `announce`: peers are told of it (ADD_ADDR).
+    /// Adds a link to a running host. Connections make subflows from its address as their path managers say.
+    /// `announce` is whether peers are told of the address (ADD_ADDR).
     pub fn add_link(&mut self, link: TunLink, announce: bool) {
         let own = LocalAddress { announce, ..LocalAddress::new(link.address) };
         self.links.push(link);
         self.stack.add_address(self.clock.now(), own);
     }
 
-    /// The host loses the link with this address. Peers are told (REMOVE_ADDR), and its subflows end.
+    /// Removes the link with this address. Peers are told (REMOVE_ADDR), and its subflows end.
     pub fn remove_link(&mut self, address: IpAddr) {
         self.links.retain(|link| link.address != address);
         self.stack.remove_address(self.clock.now(), address);
     }
 
-    /// Whether a connection's subflows from an address are to be used only where no other can; peers are told
-    /// (MP_PRIO). How many subflows there are from it now.
+    /// Sets whether a connection's subflows from an address are backups, which are used only where no other
+    /// subflow can be. Peers are told (MP_PRIO). Returns the number of subflows from the address.
     pub fn set_backup(&mut self, id: ConnectionId, address: IpAddr, backup: bool) -> usize {
         self.stack.set_backup(self.clock.now(), id, address, backup)
     }
 
-    /// Lets nothing pass on the link with this address from now on, or lets it pass again: a path that fails
-    /// without a word, for tests.
+    /// Drops all packets on the link with this address from now on, or lets them pass again. Tests use this
+    /// as a path that fails silently.
     pub fn set_silent(&mut self, address: IpAddr, is_silent: bool) {
         for link in self.links.iter_mut().filter(|link| link.address == address) {
             link.is_silent = is_silent;
         }
     }
 
-    /// Sends what there is to send, then waits for packets, for `input` to have something to read if it is
-    /// given, for a timer, but no longer than until `until`; takes what has come. Whether `input` is ready.
+    /// Sends everything that is due. Then waits until packets arrive, `input` (if given) is readable, a timer
+    /// expires or `until` is reached, and handles what has arrived. Returns whether `input` is readable.
     ///
     /// # Errors
-    /// Waiting or a device fails.
+    /// If waiting fails or a device fails.
     pub fn turn(
         &mut self,
         input: Option<BorrowedFd<'_>>,

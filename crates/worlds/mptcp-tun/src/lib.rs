@@ -2,10 +2,12 @@
 //!
 //! **Purpose.** The world of [`anabranch_mptcp`]: a [`TunHost`] is a host of its own behind the kernel, with
 //! an address on each of its [`TunLink`]s. The kernel routes to it as to any neighbour. [`relay()`] connects
-//! one connection of it with a file for each direction, as `anabranch tcp` does with its standard streams.
+//! one connection of the host with a file for each direction, as `anabranch tcp` does with its standard
+//! streams.
 //!
-//! **Non-goals.** No routes, no forwarding, no NAT: whether packets come further than this machine is the
-//! kernel's configuration. Linux only; it takes `CAP_NET_ADMIN`.
+//! **Non-goals.** The crate makes no routes, forwards nothing and translates no addresses: the kernel's
+//! configuration decides whether packets leave this machine. The crate runs on Linux only and needs
+//! `CAP_NET_ADMIN`.
 //!
 //! **Map.**
 //! * [`link`]: [`TunLink`], a TUN device with an address at either end.

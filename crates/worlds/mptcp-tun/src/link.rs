@@ -6,21 +6,22 @@ use std::net::IpAddr;
 use anabranch_net::netlink::Netlink;
 use anabranch_net::{Namespace, Tun};
 
-/// A TUN device: the kernel has one address on it, the [`TunHost`](crate::TunHost) behind it another.
+/// A TUN device. The kernel has one address on it; the [`TunHost`](crate::TunHost) behind the device has
+/// another.
 #[derive(Debug)]
 pub struct TunLink {
     pub(crate) tun: Tun,
     pub(crate) address: IpAddr,
-    /// Whether it passes nothing.
+    /// Whether the link drops all packets.
     pub(crate) is_silent: bool,
 }
 
 impl TunLink {
-    /// Makes the device `name` in a namespace. The kernel gets the address `kernel` with a prefix of so many
+    /// Makes the device `name` in a namespace. The kernel gets the address `kernel` with a prefix of `prefix`
     /// bits, which makes `address` its neighbour.
     ///
     /// # Errors
-    /// Those of [`Tun::new`]; the kernel refuses the address. Each is a sentence.
+    /// If [`Tun::new`] fails, or if the kernel refuses the address. Each error is a sentence.
     pub fn new(
         namespace: &Namespace,
         name: &str,
@@ -38,7 +39,7 @@ impl TunLink {
         Ok(Self { tun, address, is_silent: false })
     }
 
-    /// The address of the host behind the device.
+    /// Returns the address of the host behind the device.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address

@@ -1,4 +1,4 @@
-//! One connection between two files.
+//! Connects one connection with two files.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,15 +10,15 @@ use anabranch_mptcp::{ConnectionEvent, ConnectionId, SubflowError};
 
 use crate::host::TunHost;
 
-/// Bytes that are moved at once.
+/// The most bytes that are moved at once.
 const BUFFER_BYTES: usize = 65_536;
 
-/// Who is at the other end.
+/// The other end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// This end connects.
+    /// This end connects to the address.
     Connect(SocketAddr),
-    /// The first that connects to this port.
+    /// This end accepts the first connection to the port.
     Listen(u16),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// As which kind of error an end of a connection is reported.
+/// Returns the kind of I/O error that stands for the error of a connection.
 const fn kind(error: SubflowError) -> io::ErrorKind {
     match error {
         SubflowError::Refused => io::ErrorKind::ConnectionRefused,
@@ -41,27 +41,27 @@ const fn kind(error: SubflowError) -> io::ErrorKind {
     }
 }
 
-/// What happened.
+/// An event of the relayed connection.
 pub type RelayEvent = ConnectionEvent;
 
-/// What was moved.
+/// The totals of a finished relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayTotals {
     /// Bytes that were read from the input.
     pub sent_bytes: u64,
     /// Bytes that were written to the output.
     pub received_bytes: u64,
-    /// Subflows that carried data.
+    /// Subflows that came up.
     pub subflows: u32,
-    /// Whether it was Multipath TCP to the end.
+    /// Whether the connection was Multipath TCP to the end.
     pub multipath: bool,
 }
 
-/// Sends what `input` has and writes what comes to `output`, until both ends have finished. The end of the
-/// input finishes this end.
+/// Sends the bytes of `input` and writes the received bytes to `output`, until both ends have finished. The
+/// end of `input` finishes this end.
 ///
 /// # Errors
-/// A file fails; there is no address for the peer; the connection is refused, reset or times out.
+/// If a file fails, if no address fits the peer, or if the connection is refused, reset or times out.
 pub fn relay(
     host: &mut TunHost,
     peer: Peer,
@@ -112,7 +112,7 @@ pub fn relay(
     }
 }
 
-/// Takes note of an event; whether it is one of the connection.
+/// Records an event and returns whether it belongs to the relayed connection.
 fn note(
     connection: &mut Option<ConnectionId>,
     totals: &mut RelayTotals,
@@ -134,7 +134,7 @@ fn note(
     true
 }
 
-/// Writes what has arrived; how many bytes.
+/// Writes the bytes that have arrived to `output` and returns their number.
 fn drain(
     host: &mut TunHost,
     id: ConnectionId,
@@ -152,7 +152,7 @@ fn drain(
     }
 }
 
-/// The last acknowledgements leave; an end that has not heard them asks within this time.
+/// Sends the last acknowledgements. A peer that has not received them asks again within this time.
 fn linger(host: &mut TunHost, totals: RelayTotals) -> io::Result<RelayTotals> {
     let end = host.now() + Span::from_millis(300);
     while host.now() < end && host.stack().connection_count() > 0 {

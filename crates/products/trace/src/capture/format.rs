@@ -5,15 +5,15 @@
 
 use std::ops::Range;
 
-/// Interfaces of one pcapng section at most.
+/// The most interfaces of one pcapng section.
 const INTERFACES_MAX: usize = 4096;
 
-/// Bytes of the header of a pcap file.
+/// The bytes of the header of a pcap file.
 pub(super) const PCAP_HEADER_BYTES: usize = 24;
 const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// Kuznetzov's variant: each record has eight more bytes before its frame.
+/// The magic number of Kuznetzov's variant: each record has eight more bytes before its frame.
 const MODIFIED: u32 = 0xa1b2_cd34;
 
 /// Types of blocks.
@@ -22,18 +22,18 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// The order of bytes, the fifth to eighth byte of a section header's body.
+/// The mark of the byte order: the fifth to eighth byte of a section header's body, read as a number.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// Type and length before a block's body, the length again after it.
+/// The bytes of a block without its body: type and length before the body, the length again after it.
 const BLOCK_BYTES: usize = 12;
 /// Options of an interface.
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_OFFSET: u16 = 14;
 
-/// Why a record can't be what it claims to be.
+/// The reason why a record contradicts itself.
 pub(super) type Damage = &'static str;
 
-/// A frame, and where its bytes are in the record.
+/// A frame, and the range of its bytes in the record.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) time_ns: u64,
@@ -42,7 +42,7 @@ pub(super) struct Record {
     pub(super) data: Range<usize>,
 }
 
-/// How an input is written.
+/// The format of an input, with the state that reading its records needs.
 #[derive(Debug)]
 pub(super) enum Format {
     Pcap(Pcap),
@@ -53,7 +53,7 @@ pub(super) enum Format {
 #[derive(Debug)]
 pub(super) struct Pcap {
     is_big: bool,
-    /// Nanoseconds in a unit of the fraction.
+    /// The nanoseconds in a unit of the time's fraction.
     unit_ns: u32,
     link_type: i32,
     header_bytes: usize,
@@ -66,11 +66,11 @@ pub(super) struct Pcapng {
     interfaces: Vec<Interface>,
 }
 
-/// How an interface of a pcapng section counts time.
+/// The link type and the clock of an interface of a pcapng section.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link_type: i32,
-    /// Units a second.
+    /// The units of time in a second.
     units: u64,
     offset_s: i64,
 }
@@ -86,8 +86,8 @@ fn u32_at(bytes: &[u8], at: usize, is_big: bool) -> Option<u32> {
 }
 
 impl Format {
-    /// Whether an input that begins so, with up to four bytes, may be a capture, and then whether it is
-    /// pcapng.
+    /// Returns whether an input is pcapng, judged by its first bytes, at most four. Returns `None` if these
+    /// begin neither pcap nor pcapng.
     pub(super) fn is_pcapng(begin: &[u8]) -> Option<bool> {
         if PCAPNG_MAGIC.starts_with(begin) {
             return Some(true);
@@ -103,14 +103,14 @@ impl Format {
             .into_iter()
             .map(|is_big| (is_big, u32_at(header, 0, is_big)))
             .find(|(_, magic)| magic.is_some_and(|m| [MICROSECONDS, NANOSECONDS, MODIFIED].contains(&m)))?;
-        // The upper bits say whether frames end with a checksum of Ethernet.
+        // The upper bits say whether frames end with an Ethernet checksum.
         let link_type = (u32_at(header, 20, is_big)? & 0xffff) as i32;
         let unit_ns = if magic == Some(NANOSECONDS) { 1 } else { 1000 };
         let header_bytes = if magic == Some(MODIFIED) { 24 } else { 16 };
         Some(Self::Pcap(Pcap { is_big, unit_ns, link_type, header_bytes }))
     }
 
-    /// Bytes of a record by which it is judged.
+    /// Returns how many bytes of a record must be read to judge it.
     pub(super) const fn header_bytes(&self) -> usize {
         match self {
             Self::Pcap(pcap) => pcap.header_bytes,
@@ -118,7 +118,7 @@ impl Format {
         }
     }
 
-    /// The length of the whole record that begins with `header`, bytes.
+    /// Returns the length that the record beginning with `header` claims, in bytes.
     pub(super) fn claimed_bytes(&mut self, header: &[u8]) -> Result<u64, Damage> {
         match self {
             Self::Pcap(pcap) => {
@@ -129,7 +129,7 @@ impl Format {
         }
     }
 
-    /// What a whole record is: a frame, or something between frames.
+    /// Reads a whole record. Returns its frame, or `None` if the record has none.
     pub(super) fn record(&mut self, record: &[u8]) -> Result<Option<Record>, Damage> {
         match self {
             Self::Pcap(pcap) => pcap.record(record).map(Some),
@@ -217,7 +217,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// The old packet block has 16 bits of the interface and 16 of drops in place of 32 bits.
+    /// Reads a packet block. The old form has 16 bits of the interface and 16 of drops in place of 32 bits.
     fn packet(&self, body: &[u8], is_old: bool) -> Result<Record, Damage> {
         const SHORT: Damage = "a block that is shorter than its frame";
         let word = |at| u32_at(body, at, self.is_big).ok_or(SHORT);
@@ -230,7 +230,7 @@ impl Pcapng {
         Ok(Record { time_ns, link_type: interface.link_type, wire_bytes: word(16)?, data })
     }
 
-    /// It has no time, so no statistics can be made of it; its frame counts.
+    /// Reads a simple packet block. The block has no time, so its frame counts but gives no other statistics.
     fn simple_packet(&self, body: &[u8]) -> Result<Record, Damage> {
         let wire_bytes = u32_at(body, 0, self.is_big).ok_or("a frame without a length")?;
         let captured = (body.len() - 4).min(wire_bytes as usize);
@@ -240,7 +240,8 @@ impl Pcapng {
 }
 
 impl Interface {
-    /// `resolution` is the option `if_tsresol`: a power of ten, or of two if its highest bit is set.
+    /// Creates an interface. `resolution` is the option `if_tsresol`: a power of ten, or of two if its
+    /// highest bit is set. Returns `None` if the power does not fit into 64 bits.
     fn new(link_type: i32, resolution: u8, offset_s: i64) -> Option<Self> {
         let exponent = u32::from(resolution & 0x7f);
         let units =

@@ -1,4 +1,4 @@
-//! What the options of Multipath TCP change of a connection.
+//! Applies the options of Multipath TCP to a connection.
 
 use anabranch_mptcp_wire::keys::join_hmac_short;
 use anabranch_mptcp_wire::{AddAddr, Dss, DssMapping, Join, Key, MpCapable, MptcpOption};
@@ -10,11 +10,11 @@ use crate::journal::What;
 use crate::segment::{Segment, flag};
 use crate::subflow::Side;
 
-/// Bytes of an infinite mapping: more than any connection carries.
+/// The length of an infinite mapping in bytes, more than any connection carries.
 pub(super) const INFINITE: u64 = 1 << 62;
 
 impl Connection {
-    /// Takes an option; returns whether it maps data or acknowledges it.
+    /// Takes an option. Returns whether it maps data or acknowledges it.
     pub(super) fn option(
         &mut self,
         now: u64,
@@ -123,7 +123,7 @@ impl Connection {
     }
 
     fn dss(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>, dss: &Dss) {
-        // The handshake is not in the capture: which version it is cannot be told from a DSS.
+        // The handshake is not in the capture, and a DSS does not show the version: version 1 is assumed.
         self.agreement.version.get_or_insert(1);
         if let Some(ack) = dss.data_ack {
             let stream = &self.streams[sender.peer().index()];
@@ -212,7 +212,8 @@ impl Connection {
         self.event(now, number, sender, What::RemoveAddr { address_ids: ids.to_vec() });
     }
 
-    /// Version 0 may name an address; without one the subflow that carries it is meant.
+    /// Takes an MP_PRIO. Version 0 may name an address; without one, the subflow that carries the option is
+    /// meant.
     fn prio(&mut self, now: u64, number: u16, sender: Side, backup: bool, address_id: Option<u8>) {
         for subflow in &mut self.subflows {
             let is_meant = match address_id {
@@ -230,7 +231,7 @@ impl Connection {
     }
 }
 
-/// Whether a SYN asks to join a connection, and by which token.
+/// Returns the token of a SYN that asks to join a connection, or `None` for other segments.
 pub(crate) fn join_token(segment: &Segment<'_>) -> Option<u32> {
     if !segment.has(flag::SYN) || segment.has(flag::ACK) {
         return None;

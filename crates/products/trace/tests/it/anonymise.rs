@@ -1,4 +1,4 @@
-//! The copy that others may have: the same numbers, other addresses, nothing of the payload.
+//! The anonymised copy: it has the same numbers, other addresses and no payload.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ fn anonymised(capture: &[u8]) -> Vec<u8> {
     copy.finish().expect("memory").0
 }
 
-/// What the report of a capture is but for addresses, and for payload that can't be checked any more.
+/// Returns the report of a capture without addresses, and without the checks that need payload.
 fn hidden(mut report: ConnectionReport) -> String {
     let nowhere = |end: &mut SocketAddr| end.set_ip(IpAddr::V4([0; 4].into()));
     for subflow in &mut report.subflows {
@@ -119,7 +119,7 @@ fn an_announced_address_is_replaced_as_those_of_packets_are() {
     }
 }
 
-/// Options that tell of a host are padding, and what could not be read stays so.
+/// Options that identify a host become padding, and unreadable options stay unreadable.
 #[test]
 fn options_that_tell_of_a_host_are_left_out() {
     let script = Script::new(Version::V1);

@@ -14,8 +14,8 @@ fn merged(client: &[u8], server: &[u8]) -> BothEndsReport {
     both.report()
 }
 
-/// Ways of 30 ms to the server and 20 ms back; its clock is 7 hours ahead. Every tenth packet of the first
-/// subflow is lost, and sent again half a second later.
+/// The ways take 30 ms to the server and 20 ms back; the server's clock is 7 hours ahead. Every tenth packet
+/// of the first subflow is lost and sent again half a second later.
 #[test]
 fn delays_clocks_and_losses_of_a_script() {
     const AHEAD: u64 = 7 * 3_600_000 * MS;
@@ -27,7 +27,8 @@ fn delays_clocks_and_losses_of_a_script() {
     }
     script.now += 100 * MS;
     script.data_ack(0, 200_000);
-    // The client has the server's frames 20 ms after they were sent, the server the client's after 30 ms.
+    // The client's capture has the server's frames 20 ms after they were sent, the server's has the client's
+    // after 30 ms.
     let is_of_client = |frame: &[u8]| frame[12..14] == [10, 1];
     let mut number = 0;
     let (mut client, mut server) = (Vec::new(), Vec::new());
@@ -49,7 +50,7 @@ fn delays_clocks_and_losses_of_a_script() {
     client.sort_by_key(|(time, _)| *time);
     server.sort_by_key(|(time, _)| *time);
     let report = merged(&pcap(101, &client), &pcap(101, &server));
-    // Half of the 10 ms by which the ways differ goes to the clocks.
+    // Half of the 10 ms by which the ways differ is taken for a difference of the clocks.
     let hours = 7.0 * 3_600_000.0;
     assert_eq!(report.server_ahead_ms, Some(hours + 5.0));
     assert_eq!(report.error_max_ms, Some(25.0));
@@ -68,7 +69,7 @@ fn delays_clocks_and_losses_of_a_script() {
     );
 }
 
-/// The download whose first link dies: both captures are of one host, so the clocks agree.
+/// A download whose first link dies. Both captures are of one host, so the clocks agree.
 #[test]
 fn both_captures_of_the_kernel() {
     let capture = |end: &str| {
@@ -79,13 +80,14 @@ fn both_captures_of_the_kernel() {
     assert_eq!((report.flows.len(), report.flows_of_one), (2, 0));
     let ahead = report.server_ahead_ms.expect("both ways");
     assert!(ahead.abs() < 1.0, "{ahead}");
-    // Links of 10 ms and 20 ms, and their queues of at most 150 ms.
+    // The links take 10 ms and 20 ms, and their queues at most 150 ms.
     for (flow, link_us) in report.flows.iter().zip([10_000, 20_000]) {
         let delay = flow.ways.down.delay_us.expect("samples");
         assert!((link_us..link_us + 12_000).contains(&delay.min), "{delay:?}");
         assert!(delay.p99 < link_us + 175_000 && delay.p50 > delay.min, "{delay:?}");
     }
-    // What the dead link took with it: see the unique and repeated bytes of both captures in kernel.rs.
+    // These bytes were lost with the dead link: see the unique and repeated bytes of both captures in
+    // kernel.rs.
     let lost: Vec<_> = report.flows.iter().map(|flow| flow.ways.down.lost_bytes).collect();
     let sent = |bytes: [u64; 4]| bytes.iter().sum::<u64>();
     let first = sent([371_040, 3040, 0, 0]) - sent([344_720, 0, 0, 0]);
@@ -93,7 +95,7 @@ fn both_captures_of_the_kernel() {
     assert_eq!(lost, [first, second]);
 }
 
-/// A capture that was begun late or ended early: what the other one has besides is not lost.
+/// One capture begins late or ends early. The additional bytes of the other one are not lost.
 #[test]
 fn what_one_capture_missed_is_not_lost() {
     let mut script = Script::new(Version::V1);
@@ -109,7 +111,7 @@ fn what_one_capture_missed_is_not_lost() {
     for part in [0..60, 43..103] {
         let report = merged(&client, &late(&script.frames[part]));
         let up = &report.flows[0].ways.up;
-        // At the end of the shorter one a packet was on its way.
+        // At the end of the shorter capture, a packet was on its way.
         assert!(up.arrived_bytes >= 57_000 && up.lost_bytes <= 1000, "{up:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Captures that are none, or end too early: an error that says where, and what came before is reported.
+//! Invalid captures and captures that end too early: an error says where, and everything before it is
+//! reported.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -62,7 +63,7 @@ fn zeros_and_impossible_lengths_say_where() {
     assert!(error.to_string().starts_with(&format!("damaged at byte {at} (frame 6)")), "{error}");
 }
 
-/// Gives a few bytes at a time.
+/// A reader that gives a few bytes at a time.
 struct Drips<'a>(&'a [u8], usize);
 
 impl Read for Drips<'_> {
@@ -72,7 +73,8 @@ impl Read for Drips<'_> {
     }
 }
 
-/// A pipe and a file are judged alike: by what a record claims, not by how much of it has come.
+/// A pipe and a file are judged alike: by the length that a record claims, not by the bytes that have
+/// arrived.
 #[test]
 fn how_an_input_is_cut_into_reads_changes_nothing() {
     let pcapng = [&[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..]];

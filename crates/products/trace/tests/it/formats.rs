@@ -1,4 +1,4 @@
-//! The same segments in every format and on every link.
+//! Equal segments in every format and on every link type.
 
 use anabranch_mptcp_wire::Version;
 use anabranch_trace::ConnectionReport;
@@ -96,7 +96,7 @@ fn pcapng_in_both_byte_orders_with_resolutions_and_blocks_between() {
             [&put(0x1a2b_3c4d)[..], &[if is_big { 0 } else { 1 }, u8::from(is_big), 0, 0], &[0xff; 8]];
         let mut bytes = block(0x0a0d_0d0a, &section.concat());
         let half = |value: u16| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
-        // Two interfaces: one of a link type that carries nothing here, and the one of the frames.
+        // There are two interfaces: one with a link type that is not known, and the interface of the frames.
         let options = [&half(9)[..], &half(1), &[resolution, 0, 0, 0], &[0; 4]].concat();
         for link_type in [147, 101] {
             bytes.extend(block(1, &[&half(link_type)[..], &[0; 2], &put(0), &options].concat()));
@@ -106,7 +106,7 @@ fn pcapng_in_both_byte_orders_with_resolutions_and_blocks_between() {
             let length = put(frame.len() as u32);
             let header = [put(1), put((ticks >> 32) as u32), put(ticks as u32), length, length].concat();
             bytes.extend(block(6, &[header, frame.clone()].concat()));
-            // Statistics of an interface, and a block of a kind that does not exist.
+            // A block of a type that does not exist.
             bytes.extend(block(0x7777_7777, &[1, 2, 3]));
         }
         let report = only(&bytes);
@@ -117,7 +117,7 @@ fn pcapng_in_both_byte_orders_with_resolutions_and_blocks_between() {
     }
 }
 
-/// What a snap length cuts from payload changes no number.
+/// No number changes if a snap length cuts payload.
 #[test]
 fn a_snap_length_changes_nothing_but_what_it_cuts_from_options() {
     let script = script();

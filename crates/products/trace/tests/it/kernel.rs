@@ -1,9 +1,10 @@
 //! Captures of Linux 6.18, made by `tests/captures/make.py`.
 //!
-//! The bytes of each subflow are those that tshark 4.0.17 finds by its own mapping of data sequence numbers
-//! (`mptcp.rawdsn64`, in one pass) when each byte is counted once. Only for the second segment of a first
-//! mapping, which MP_CAPABLE carries, tshark gives the number of the first: there the sum of bytes that the
-//! sender counted decides. The kernel's own count of duplicate data (MPTcpExtDuplicateData) stands beside.
+//! The bytes of each subflow were checked with tshark 4.0.17, which finds them by its own mapping of data
+//! sequence numbers (`mptcp.rawdsn64`, in one pass), when each byte is counted once. There is one exception:
+//! for the second segment of a first mapping, which MP_CAPABLE carries, tshark gives the number of the first
+//! segment. There the sum of bytes that the sender counted decides. The kernel's own count of duplicate data
+//! (MPTcpExtDuplicateData) stands beside each test.
 
 use anabranch_trace::handover::Cause;
 use anabranch_trace::report::{End, Tap, Unused};
@@ -16,10 +17,11 @@ fn capture(name: &str) -> ConnectionReport {
     only(&std::fs::read(path).expect("a capture"))
 }
 
-/// Unique and retransmitted bytes; bytes and packets that were reinjected; that were re-sent.
+/// The unique bytes, the retransmitted bytes, and the bytes and packets that were reinjected and that were
+/// re-sent.
 type Bytes = (u64, u64, (u64, u64), (u64, u64));
 
-/// What each subflow carried of this side's data.
+/// Returns the bytes that each subflow carried of this side's data.
 fn bytes(report: &ConnectionReport, side: Side) -> Vec<Bytes> {
     let halves = report.subflows.iter().map(|subflow| subflow.halves.from(side));
     halves.map(|half| (half.unique_bytes, half.retransmitted.0, half.reinjected, half.resent)).collect()
@@ -34,7 +36,7 @@ fn a_small_transfer_whose_second_subflow_comes_too_late() {
     let report = capture("small_client");
     assert_eq!((report.protocol, report.tap, report.end), (Protocol::Mptcp1, Tap::Client, End::Closed));
     assert!(report.begin_seen && report.fallback.is_none() && report.inexact == (0, 0));
-    // The client sent 300,000 bytes, and half of them twice: DuplicateData is 106.
+    // The client sent 300,000 bytes, and half of them twice; DuplicateData is 106.
     assert_eq!(bytes(&report, Side::Client)[0], (300_000, 0, (0, 0), (150_528, 106)));
     assert_eq!(report.streams.up.acked_bytes, 300_000);
     assert_eq!(report.subflows[1].unused, Some(Unused::NotEstablished));
@@ -46,7 +48,7 @@ fn a_small_transfer_whose_second_subflow_comes_too_late() {
 #[test]
 fn an_upload_whose_first_link_dies() {
     let report = capture("handover_up_client");
-    // DuplicateData is 158: the kernel joins some of the 160 packets.
+    // DuplicateData is 158, because the kernel joins some of the 160 packets.
     let wanted = [(390_208, 0, (0, 0), (0, 0)), (592_832, 89_936, (0, 0), (225_728, 160))];
     assert_eq!(bytes(&report, Side::Client), wanted);
     assert_eq!(report.bytes(), 983_040);

@@ -30,7 +30,7 @@ fn a_transfer_of_this_kernel() {
     let [client, server] = ["client", "server"]
         .map(|end| fs::read(folder.join(format!("small_{end}.pcap"))).expect("a capture"));
     let _ = fs::remove_dir_all(&folder);
-    // The sockets say how much they sent and received, the tap that it lost no frame.
+    // The sockets say how much they sent and received, and the tap says that it lost no frame.
     assert!(made.contains("'sent': 300000") && made.contains("'bytes': 300000"), "{made}");
     assert_eq!(made.matches(" 0 lost by the tap").count(), 2, "{made}");
     for capture in [&client, &server] {
@@ -46,7 +46,7 @@ fn a_transfer_of_this_kernel() {
     let ends = both.read([open(&client[..]), open(&client)], [open(&server[..]), open(&server)], || false);
     assert!(ends.iter().all(Result::is_ok));
     let report = both.report();
-    // One clock; each way takes 10 ms and more.
+    // Both captures have one clock; each way takes at least 10 ms.
     let (ahead, error) =
         (report.server_ahead_ms.expect("both ways"), report.error_max_ms.expect("both ways"));
     assert!(ahead.abs() <= error && error >= 10.0, "{report:?}");

@@ -1,4 +1,4 @@
-//! Captures of the kernel with values that other tools confirm, and segments made here.
+//! Captures of the kernel with values that other tools confirm, and segments made by the tests.
 
 mod anonymise;
 mod both_ends;

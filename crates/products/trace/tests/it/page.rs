@@ -1,4 +1,4 @@
-//! The report as a page.
+//! The report as an HTML page.
 
 use std::ops::ControlFlow;
 
@@ -45,7 +45,7 @@ fn marks_are_what_the_definitions_say() {
     .expect("a capture");
     analysis.finish();
     let marks: Vec<_> = plots[0].marks.iter().map(|m| (m.kind, m.subflow, m.bytes)).collect();
-    // The first two packets are one mark: they are of one slot.
+    // The first two packets are one mark, because they are in one slot.
     let wanted = [
         (Kind::New, 0, (0, 2000)),
         (Kind::Retransmitted, 0, (1000, 2000)),
@@ -77,7 +77,7 @@ fn a_page_is_whole_loads_nothing_and_escapes_names() {
     }
     assert!(html.contains("default-src 'none'"));
     assert!(html.contains("HANDOVER at ") && html.contains("handover 0 → 1") && html.contains("join 1"));
-    // The data of each plot is JSON, and its numbers are whole marks.
+    // The data of each plot is JSON, and each mark has six numbers.
     let data: Vec<&str> = html.split("<script type=\"application/json\">").skip(1).collect();
     assert_eq!(data.len(), 1);
     let json = data[0].split("</script>").next().expect("an end");
@@ -86,7 +86,7 @@ fn a_page_is_whole_loads_nothing_and_escapes_names() {
     assert_eq!(json["bytes"], 983_040);
 }
 
-/// Twenty seconds of 10,000 packets a second: the page is far below 5 MB.
+/// A capture of twenty seconds with 10,000 packets a second gives a page far below 5 MB.
 #[test]
 fn a_page_of_a_large_capture_is_small() {
     let mut script = Script::new(Version::V1);

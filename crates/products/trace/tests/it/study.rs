@@ -1,4 +1,4 @@
-//! Two definitions side by side.
+//! The two definitions of the study, side by side.
 
 use std::ops::ControlFlow;
 
@@ -45,7 +45,7 @@ fn shares_of_connections_subflows_and_joins() {
     let mut refused = Script::new(Version::V1);
     refused.join();
     let one = Script::new(Version::V1);
-    // Of a join on which the server acknowledges nothing the study does not count the delay.
+    // The study does not count the delay of a join on which the server acknowledges nothing.
     let captures = [&two, &unused, &one, &one, &refused].map(|script| pcap(101, &script.frames));
     let study = study(&captures);
     assert_eq!(study.connections(), 5);
@@ -58,9 +58,9 @@ fn shares_of_connections_subflows_and_joins() {
     assert!(study.text().contains("5 connections of Multipath TCP") && study.text().contains("32.25"));
 }
 
-/// The server re-sends in mappings that begin elsewhere, which the scripts of the study do not see; and the
-/// client goes on on the other subflow a moment after its last acknowledgement on the first, which they take
-/// for a handover.
+/// The server re-sends data in mappings that begin at other numbers, which the scripts of the study do not
+/// see. The client continues on the other subflow a moment after its last acknowledgement on the first, which
+/// the scripts count as a handover.
 #[test]
 fn where_the_definitions_differ() {
     let mut script = Script::new(Version::V1);
@@ -78,7 +78,7 @@ fn where_the_definitions_differ() {
     assert_eq!(row(&study, "T2: with reinjections"), (Some(100.0), Some(0.0), 29.3));
     assert_eq!(row(&study, "T2: with a handover"), (Some(0.0), Some(100.0), 22.9));
     assert_eq!(row(&study, "T2: less than 10 % of bytes reinjected"), (Some(0.0), Some(100.0), 89.8));
-    // A mapping that begins where one began is seen by both.
+    // Both definitions see a mapping that begins where an earlier one began.
     script.server_data(0, 2500, 500);
     let study = self::study(&[pcap(101, &script.frames)]);
     assert_eq!(row(&study, "T2: with reinjections"), (Some(100.0), Some(100.0), 29.3));

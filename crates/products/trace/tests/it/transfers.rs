@@ -1,4 +1,4 @@
-//! What the definitions say of segments made here.
+//! The definitions, applied to segments made by the tests.
 
 use anabranch_mptcp_wire::{DataNumber, Dss, DssMapping, Key, MptcpOption, RemoveAddr, Version};
 use anabranch_trace::handover::Cause;
@@ -40,12 +40,12 @@ fn retransmission_reinjection_and_the_same_data_again_are_told_apart() {
     script.join();
     script.data(0, 0, 1000);
     script.data(0, 1000, 1000);
-    // TCP again: the same sequence numbers.
+    // TCP sends the data again with the same sequence numbers.
     script.back(0, 1000);
     script.data(0, 1000, 1000);
-    // Half of it on the other subflow, in a mapping that begins elsewhere, with 500 bytes that are new.
+    // The other subflow carries half of it, in a mapping that begins elsewhere, with 500 bytes that are new.
     script.data(1, 1500, 1000);
-    // The first 300 bytes again on the first subflow, with new sequence numbers.
+    // The first subflow carries the first 300 bytes again, with new sequence numbers.
     script.data(0, 0, 300);
     let report = script.report();
     let (first, second) = (&report.subflows[0].halves.up, &report.subflows[1].halves.up);
@@ -81,7 +81,7 @@ fn a_stream_that_stands_still_is_told_with_its_time() {
     script.data_ack(0, 100);
     script.now += 350 * MS;
     script.data_ack(0, 200);
-    // Without data on its way nothing stands still.
+    // The stream does not stand still without data on its way.
     script.now += 5000 * MS;
     script.data(0, 200, 100);
     script.now += 10 * MS;
@@ -91,7 +91,7 @@ fn a_stream_that_stands_still_is_told_with_its_time() {
     assert!((stalls.list[0].at_s - 0.030).abs() < 1e-9, "{stalls:?}");
 }
 
-/// A transfer over two subflows, 2 s long, of which the first is used in the first second only.
+/// Returns a transfer over two subflows that takes 2 s, in which the first is used only in the first second.
 fn leaving(leave: impl FnOnce(&mut Script)) -> Script {
     let mut script = Script::new(Version::V1);
     script.join();
@@ -136,8 +136,8 @@ fn handovers_have_their_cause() {
     }
 }
 
-/// Both subflows end one after the other, as at the end of every transfer; and one that carries nothing for
-/// a while has nothing on its way.
+/// Both subflows end one after the other, as at the end of every transfer. A subflow that carries nothing for
+/// a while has no data on its way.
 #[test]
 fn what_is_no_handover() {
     let mut script = Script::new(Version::V1);
@@ -145,7 +145,7 @@ fn what_is_no_handover() {
     let mut offset = 0;
     for step in 0..100_u64 {
         for subflow in 0..2 {
-            // The second is used at the beginning only: the scheduler needs it no more.
+            // The second subflow is used only at the beginning: the scheduler does not need it any more.
             if subflow == 0 || step < 10 {
                 script.data(subflow, offset, 100);
                 offset += 100;
@@ -184,8 +184,8 @@ fn a_closed_connection_is_reported_with_how_it_ended() {
     assert_eq!(script.report().end, End::FastClose);
 }
 
-/// A mapping that contradicts the handshake, and then data without one: its bytes have two places, but are
-/// counted once. Found by the fuzz target.
+/// A mapping contradicts the handshake, and data without a mapping follows. Its bytes have two positions in
+/// the data but are counted once. The fuzz target found this.
 #[test]
 fn a_fallback_counts_each_byte_once() {
     let mut script = Script::new(Version::V1);

@@ -1,4 +1,4 @@
-//! Segments, frames and capture files made here.
+//! Makes segments, frames and capture files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use anabranch_trace::segment::flag;
 use anabranch_trace::{Analysis, CaptureError, ConnectionReport, Totals, read_capture};
 
 pub(crate) const MS: u64 = 1_000_000;
-/// When captures begin.
+/// When captures begin, nanoseconds since 1970.
 pub(crate) const BEGIN: u64 = 1_700_000_000_000_000_000;
 
 /// A TCP segment.
@@ -32,7 +32,7 @@ impl Packet {
         }
     }
 
-    /// IP and TCP.
+    /// Returns the segment as an IP packet.
     pub(crate) fn ip(&self) -> Vec<u8> {
         let options = self.options.as_bytes();
         let tcp_bytes = 20 + options.len() + self.payload.len();
@@ -67,7 +67,7 @@ impl Packet {
     }
 }
 
-/// A pcap of these frames, little endian, with microseconds.
+/// Returns a pcap of these frames, little endian, with microseconds.
 pub(crate) fn pcap(link_type: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, link_type] {
@@ -84,7 +84,7 @@ pub(crate) fn pcap(link_type: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// What a capture shows.
+/// Returns the reports, the totals and the result of reading a capture.
 pub(crate) fn analyse(bytes: &[u8]) -> (Vec<ConnectionReport>, Totals, Result<u64, CaptureError>) {
     let mut reports = Vec::new();
     let mut analysis = Analysis::new(|report| reports.push(report));
@@ -97,7 +97,7 @@ pub(crate) fn analyse(bytes: &[u8]) -> (Vec<ConnectionReport>, Totals, Result<u6
     (reports, totals, read)
 }
 
-/// The only connection of a capture.
+/// Returns the report of the only connection of a capture.
 pub(crate) fn only(bytes: &[u8]) -> ConnectionReport {
     let (mut reports, _, read) = analyse(bytes);
     assert!(read.is_ok(), "{read:?}");
@@ -117,7 +117,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// With the first subflow's handshake; round trips take 20 ms, at the client.
+    /// Creates a script with the first subflow's handshake. Round trips take 20 ms, captured at the client.
     pub(crate) fn new(version: Version) -> Self {
         let mut script = Self {
             now: BEGIN,
@@ -141,7 +141,7 @@ impl Script {
         script
     }
 
-    /// A further subflow from another address of the client.
+    /// Adds a subflow from another address of the client.
     pub(crate) fn join(&mut self) {
         let (nonces, number) = ([7, 9], self.flows.len() as u8);
         let [client, server] = self.keys;
@@ -174,17 +174,17 @@ impl Script {
         self.send(subflow, 0, 0, &[ack], 0, true);
     }
 
-    /// The data sequence number of a side's byte.
+    /// Returns the data sequence number of a side's byte at `offset`.
     pub(crate) fn data_seq(&self, side: usize, offset: u64) -> u64 {
         self.keys[side].initial_data_seq(self.version).wrapping_add(1).wrapping_add(offset)
     }
 
-    /// The HMAC by which a side announces an address without a port.
+    /// Returns the HMAC by which a side announces an address without a port.
     pub(crate) fn add_addr_hmac(&self, side: usize, address_id: u8, address: IpAddr) -> u64 {
         self.keys[side].add_addr_hmac(self.keys[1 - side], address_id, address, None)
     }
 
-    /// A segment with these options and `bytes` of payload.
+    /// Sends a segment with these options and `bytes` bytes of payload.
     pub(crate) fn send(
         &mut self,
         subflow: usize,
@@ -212,12 +212,12 @@ impl Script {
         self.frames.push((self.now, packet.ip()));
     }
 
-    /// Data `offset..offset + bytes` of the client on a subflow, with its mapping.
+    /// Sends data `offset..offset + bytes` of the client on a subflow, with its mapping.
     pub(crate) fn data(&mut self, subflow: usize, offset: u64, bytes: u16) {
         self.data_of(0, subflow, offset, bytes);
     }
 
-    /// The same of the server.
+    /// Sends data `offset..offset + bytes` of the server on a subflow, with its mapping.
     pub(crate) fn server_data(&mut self, subflow: usize, offset: u64, bytes: u16) {
         self.data_of(1, subflow, offset, bytes);
     }
@@ -233,14 +233,14 @@ impl Script {
         self.send(subflow, side, 0, &[MptcpOption::Dss(dss)], usize::from(bytes), true);
     }
 
-    /// The server has all of the client's data below `offset`.
+    /// Acknowledges all of the client's data below `offset`.
     pub(crate) fn data_ack(&mut self, subflow: usize, offset: u64) {
         let data_ack = Some(DataNumber::Short(self.data_seq(0, offset) as u32));
         let dss = Dss { data_ack, ..Dss::default() };
         self.send(subflow, 1, 0, &[MptcpOption::Dss(dss)], 0, true);
     }
 
-    /// Goes back on a subflow, for a TCP retransmission.
+    /// Goes back on a subflow, so that the next segment is a TCP retransmission.
     pub(crate) fn back(&mut self, subflow: usize, bytes: u32) {
         self.next[subflow][0] = self.next[subflow][0].wrapping_sub(bytes);
     }

@@ -16,7 +16,7 @@ const CLIENT: Key = Key(0xb688_01ab_9fb2_d5aa);
 const SERVER: Key = Key(0x3f6d_f0f9_5082_ba01);
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 2, 2));
 
-/// The Multipath TCP options of a segment, after a check that all options are read, and that writing them
+/// Returns the Multipath TCP options of a segment. Checks that all options can be read, and that writing them
 /// again gives the same option 30.
 fn mptcp(bytes: &[u8]) -> Vec<MptcpOption<'_>> {
     let all: Vec<_> = TcpOptions::new(bytes).collect::<Result<_, _>>().expect("whole options");
@@ -131,7 +131,7 @@ fn checksums() {
         hex("0101080a 3890540e fffdbda2 1e1c200f 7dd2a356a62e6b8f c118939c4106e16e 00000006 0004 a8f6");
     let [MptcpOption::Dss(Dss { mapping: Some(mapping), .. })] = mptcp(&more)[..] else { panic!("DSS") };
     assert_eq!((mapping.data_seq, mapping.subflow_seq), (full(0xc118_939c_4106_e16e), 6));
-    // In pieces of odd lengths, too.
+    // The checksum is the same for pieces of odd lengths.
     for parts in [[b"more".as_slice(), b""], [b"m", b"ore"], [b"mor", b"e"]] {
         assert_eq!(mapping.checksum, Some(dss_checksum(0xc118_939c_4106_e16e, 6, 4, parts)));
     }

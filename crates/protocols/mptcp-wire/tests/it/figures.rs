@@ -1,5 +1,5 @@
-//! The forms that RFC 6824 (version 0) and RFC 8684 (version 1) draw and the kernel did not send, and what a
-//! capture makes of them.
+//! The forms that RFC 6824 (version 0) and RFC 8684 (version 1) draw and the kernel did not send, and options
+//! that a capture has cut off or damaged.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use anabranch_mptcp_wire::{
 
 use crate::hex;
 
-/// Both directions: these bytes are this option.
+/// Checks in both directions that these bytes are this option.
 fn same(bytes: &str, option: MptcpOption<'_>) {
     let bytes = hex(bytes);
     assert_eq!(TcpOptions::new(&bytes).collect::<Vec<_>>(), [Ok(TcpOption::Mptcp(option))]);
@@ -22,7 +22,7 @@ fn same(bytes: &str, option: MptcpOption<'_>) {
 #[test]
 fn version_0() {
     let (key, peer) = (Key(0xb688_01ab_9fb2_d5aa), Key(0x3f6d_f0f9_5082_ba01));
-    // Computed apart, by Python's hashlib.
+    // These values were computed with Python's hashlib.
     assert_eq!(key.token(Version::V0), 0x149c_75d6);
     assert_eq!(key.initial_data_seq(Version::V0), 0x74cf_dde2_113b_9cf0);
     let hmac = key.join_hmac(peer, 0x8676_56f0, 0x8c55_19ac, Version::V0);
@@ -54,7 +54,7 @@ fn version_1() {
         let hmac = Some(0x1122_3344_5566_7788);
         MptcpOption::AddAddr(AddAddr::V1 { echo: false, address_id: 9, address, port: Some(5001), hmac })
     });
-    // Half of the numbers in 32 bits, DATA_FIN, and an infinite mapping.
+    // Short numbers of 32 bits, DATA_FIN, and an infinite mapping.
     let mapping = DssMapping {
         data_seq: DataNumber::Short(0x0506_0708),
         subflow_seq: 0,
@@ -88,12 +88,12 @@ fn what_was_cut_off_and_what_lies() {
         }
         assert!(read.len() <= 2);
     }
-    // A length that no MSS has: the next option is still read. A length below 2: nothing is.
+    // After a length that no MSS has, the next option is still read. After a length below 2, none is.
     let lies = hex("0205 05b400 0402 0300 0402");
     let read: Vec<_> = TcpOptions::new(&lies).collect();
     let bad = |kind, bytes| Err(OptionError::BadLength { kind, bytes });
     assert_eq!(read, [bad(2, 5), Ok(TcpOption::SackPermitted), bad(3, 0)]);
-    // Nothing after the end of the list.
+    // No option is read after the end of the list.
     assert_eq!(TcpOptions::new(&hex("0101 00 0402")).count(), 0);
     let no_such_join = hex("1e0b 1000 01020304050607");
     assert_eq!(TcpOptions::new(&no_such_join).next(), Some(bad(30, 11)));

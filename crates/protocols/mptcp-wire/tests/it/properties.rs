@@ -1,4 +1,4 @@
-//! Whatever is written is read again; whatever is read is written again or refused; nothing panics.
+//! Written options are read again; options that were read are written again or refused; nothing panics.
 
 use std::net::IpAddr;
 
@@ -90,7 +90,7 @@ proptest! {
         prop_assert!(buffer.push(&TcpOption::Mptcp(option)));
         prop_assert_eq!(buffer.iter().collect::<Vec<_>>(), [Ok(TcpOption::Mptcp(option))]);
         prop_assert_eq!(buffer.as_bytes().len() % 4, 0);
-        // A place that is too small is left alone.
+        // A buffer that is too small is refused.
         let mut out = [0; 40];
         let len = TcpOption::Mptcp(option).write(&mut out).unwrap();
         prop_assert_eq!(TcpOption::Mptcp(option).write(&mut vec![0; len - 1]), None);

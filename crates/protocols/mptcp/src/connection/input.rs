@@ -1,4 +1,4 @@
-//! What a segment does to a connection.
+//! Handles the segments that arrive for a connection.
 
 use std::net::SocketAddr;
 
@@ -19,13 +19,14 @@ use crate::segment::{Flags, Segment};
 use crate::subflow::handshake::TcpFields;
 use crate::subflow::{Arrival, Subflow, SubflowError};
 
-/// A number of the data on the wire, counted from `base`, where about `near` is expected.
+/// Returns the data sequence number `number` from the wire, counted from `base`. Of the values that fit a
+/// short number, takes the one closest to `near`.
 fn counted(number: DataNumber, base: u64, near: u64) -> u64 {
     number.near(base.wrapping_add(near)).wrapping_sub(base)
 }
 
 impl Connection {
-    /// The SYN offers Multipath TCP, or does not.
+    /// Notes whether the SYN offers Multipath TCP; if it does not, the connection becomes plain TCP.
     pub(super) fn offered(&mut self, syn: &Segment) {
         let offer = capable(syn).filter(|offer| {
             offer.version == VERSION && offer.flags & MpCapable::HMAC != 0 && offer.sender_key.is_none()
@@ -41,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// A SYN that is to join this connection; whether it is answered.
+    /// Creates a subflow for a SYN that joins this connection. Returns whether the SYN is answered.
     pub(crate) fn accept_join(
         &mut self,
         now: Time,
@@ -63,7 +64,7 @@ impl Connection {
         true
     }
 
-    /// Takes a segment of one of its subflows.
+    /// Takes a segment of one of the connection's subflows.
     pub(crate) fn segment(&mut self, now: Time, segment: &Segment) {
         let ends =
             |path: &Path| path.subflow.local == segment.target && path.subflow.remote == segment.source;
@@ -93,15 +94,15 @@ impl Connection {
         self.note_ends();
     }
 
-    /// Whether a segment shows that options pass, but does not have the keys: the third segment was lost or
-    /// overtaken. The client will repeat the keys, with its first data if it has sent any.
+    /// Returns whether a segment has a DSS but not the keys: the third segment was lost or overtaken. The
+    /// client will repeat the keys, with its first data if it has sent any.
     fn overtakes_keys(segment: &Segment) -> bool {
         let is_dss = |option| matches!(option, MptcpOption::Dss(_));
         capable(segment).is_none() && segment.options.iter().mptcp().any(is_dss)
     }
 
-    /// Whether a segment of a handshake of MP_JOIN has the HMAC that its sender must know; true for all other
-    /// segments.
+    /// Checks the HMAC of a segment that belongs to the handshake of MP_JOIN, which only an end with the keys
+    /// can make. Returns true for all other segments.
     fn proves_itself(own: Key, peer: Option<Key>, path: &mut Path, segment: &Segment) -> bool {
         let Some(peer) = peer.filter(|_| path.subflow.is_handshake(segment)) else { return true };
         match path.handshake {
@@ -133,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// The TCP handshake of a subflow is over with this segment.
+    /// Handles the end of a subflow's TCP handshake, which this segment completes.
     fn established(&mut self, now: Time, slot: usize, segment: &Segment) {
         let Some(path) = self.paths[slot].as_mut() else { return };
         if path.handshake != Handshake::First {
@@ -148,7 +149,7 @@ impl Connection {
         let both = option.and_then(|option| option.sender_key.zip(Some(option)));
         match both {
             Some((key, option)) if self.mode == Mode::Offered => {
-                // The server's third segment has both keys; the client's SYN/ACK the server's.
+                // The client's third segment has both keys; the server's SYN/ACK has the server's key.
                 let is_right = self.is_client || option.receiver_key == Some(self.keys.own);
                 if is_right {
                     self.keys.learn(key);
@@ -165,7 +166,7 @@ impl Connection {
         self.reports.events.push_back(ConnectionEvent::Established { multipath });
         self.up(now, slot);
         if multipath {
-            // The window of the SYN/ACK is not scaled; that of a third segment is looked at with its options.
+            // The window of the SYN/ACK is not scaled. That of the third segment is read with its options.
             let window = if self.is_client { u64::from(segment.window) } else { 0 };
             self.send.set_window_end(1 + window);
             self.announce(now);
@@ -174,8 +175,8 @@ impl Connection {
         }
     }
 
-    /// The first SYN that is answered begins the connection; the others are given up. The stack resets them
-    /// if they are answered after all.
+    /// Begins the connection on the first subflow whose SYN was answered, and gives up the other first
+    /// subflows. The stack resets them if they are answered after all.
     fn win(&mut self, now: Time, slot: usize) {
         for other in (0..self.paths.len()).filter(|other| *other != slot) {
             let path = self.paths[other].take_if(|path| path.handshake == Handshake::First);
@@ -206,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// The options of Multipath TCP on a segment that belongs to a subflow.
+    /// Handles the options of Multipath TCP on a segment that belongs to a subflow.
     fn options(&mut self, now: Time, slot: usize, segment: &Segment, arrival: Arrival) {
         if !self.is_multipath() || segment.flags.has(Flags::SYN) {
             return;
@@ -220,7 +221,7 @@ impl Connection {
                     self.dss(now, slot, segment, dss);
                 }
                 MptcpOption::Capable(capable) => {
-                    // It stands for a DSS that acknowledges nothing.
+                    // MP_CAPABLE stands for a DSS that acknowledges no data.
                     let window = self.paths[slot].as_ref().map_or(0, |path| path.subflow.window_of(segment));
                     self.send.set_window_end(1 + window);
                     self.capable_with_data(slot, capable);
@@ -245,14 +246,15 @@ impl Connection {
         self.note_tail(slot);
     }
 
-    /// The other subflow has brought the last segment of a silent one. If the peer still does not acknowledge
-    /// it as data, what comes before it is missing, and is sent at once, too.
+    /// Follows up the last segment of a silent subflow, which another subflow has delivered. If the peer
+    /// still does not acknowledge this segment as data, earlier data is missing, and all of it is reinjected
+    /// at once.
     fn note_tail(&mut self, slot: usize) {
         let Some(probe) = self.tail_probe else { return };
         if self.send.una() > probe.seq {
             self.tail_probe = None;
         } else if slot == probe.slot {
-            // The subflow is not silent any more: it repeats what it lost.
+            // The subflow is not silent any more and repeats its own losses.
             self.tail_probe = None;
         } else if self.paths[slot].as_ref().is_some_and(|path| path.subflow.sender().is_idle()) {
             self.tail_probe = None;
@@ -260,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// The peer has answered the third segment of a subflow's handshake.
+    /// Completes a join: the peer has answered the third segment of the subflow's handshake.
     fn confirm_join(&mut self, now: Time, slot: usize, arrival: Arrival) {
         let Some(path) = self.paths[slot].as_mut() else { return };
         if matches!(path.handshake, Handshake::JoinProven { .. }) && !arrival.established {
@@ -269,7 +271,8 @@ impl Connection {
         }
     }
 
-    /// Options pass on the first subflow, or they do not (RFC 8684 section 3.7).
+    /// Decides whether options pass on the first subflow, and falls back to plain TCP if not (RFC 8684
+    /// section 3.7).
     fn confirm(&mut self, slot: usize, segment: &Segment, has_signal: bool) {
         if self.mode != (Mode::Multipath { confirmed: false }) {
             return;
@@ -299,7 +302,8 @@ impl Connection {
             if self.send.acked(ack) {
                 self.timers.retransmit_at = now + self.slowest_rto().times(2);
             }
-            // A number below the first is no acknowledgement of this data.
+            // A number beyond the data that was sent is no acknowledgement of it. A number below the first
+            // one wraps around and is beyond it, too.
             if ack <= self.send.next() + 1 {
                 let window = self.paths[slot].as_ref().map_or(0, |path| path.subflow.window_of(segment));
                 self.send.set_window_end(ack + window);
@@ -313,7 +317,7 @@ impl Connection {
         let base = self.keys.peer_base;
         let data_seq = counted(mapping.data_seq, base, self.receive.next());
         let len = u64::from(mapping.data_bytes).saturating_sub(u64::from(data_fin));
-        // What lies more than a window away is of another connection, or a lie.
+        // A number more than 4 GiB ahead belongs to another connection or is forged.
         if data_seq.wrapping_sub(self.receive.next()) as i64 > i64::from(u32::MAX) {
             return;
         }
@@ -348,8 +352,8 @@ impl Connection {
         self.addresses.add_remote(address_id, address);
     }
 
-    /// The peer has lost addresses. Subflows to them end, but never the last one: if its address is really
-    /// gone, it will not answer.
+    /// Forgets addresses that the peer has lost, and ends the subflows to them. If no other subflow would be
+    /// left, they stay: if their addresses are really gone, they will time out.
     fn peer_lost_addresses(&mut self, ids: &[u8]) {
         for &id in ids {
             self.addresses.remove_remote(id);
@@ -363,7 +367,7 @@ impl Connection {
         }
     }
 
-    /// What the subflow has brought in order finds its place in the data.
+    /// Moves the data that a subflow has delivered in order to its position in the connection's data.
     fn data(&mut self, slot: usize) {
         let (before, multipath) = (self.receive.readable(), self.is_multipath());
         let Some(path) = self.paths[slot].as_mut() else { return };
@@ -399,8 +403,7 @@ impl Connection {
         }
     }
 
-    /// Bytes that have no place in the data, or a wrong checksum: the subflow is of no use (RFC 8684 section
-    /// 3.7).
+    /// Resets a subflow whose bytes have no mapping or a wrong checksum (RFC 8684 section 3.7).
     fn unmapped(&mut self, slot: usize, error: MapError) {
         let Some(path) = self.paths[slot].as_mut() else { return };
         path.abort(match error {
@@ -409,7 +412,7 @@ impl Connection {
         });
     }
 
-    /// Takes note of subflows that have ended, and of the end of the connection.
+    /// Removes subflows that have ended, and notices the end of the connection.
     pub(super) fn note_ends(&mut self) {
         for slot in 0..self.paths.len() {
             let Some(path) = self.paths[slot].as_mut() else { continue };
@@ -440,7 +443,8 @@ impl Connection {
                 self.over(if is_regular { None } else { error });
             }
         }
-        // The data level decides: a subflow that does not answer any more is waited for without the program.
+        // The data level decides: when both directions are finished, the program need not wait for a subflow
+        // that does not answer.
         let is_done = self.is_multipath() && self.is_finished();
         if is_done || self.paths.iter().flatten().all(|path| path.subflow.is_time_wait()) {
             self.over(None);

@@ -1,7 +1,7 @@
-//! What a connection sends, and when.
+//! Decides what a connection sends, and when.
 //!
-//! In this order: what subflows have to repeat, reinjections and new data as the scheduler says, and last
-//! what only acknowledges. Each segment gets its options here ([`Connection::dress`]).
+//! The order is: retransmissions of subflows, then reinjections and new data as the scheduler says, then mere
+//! acknowledgements. Each segment gets its options here ([`Connection::dress`]).
 
 use anabranch_algo::control::Group;
 use anabranch_algo::{Output, Span, Time};
@@ -24,13 +24,13 @@ const DSS_BYTES: usize = 28;
 /// The shortest time after which data that subflows have delivered is sent again.
 const DATA_RTO_MIN: Span = Span::from_secs(1);
 
-/// Whether an option found room.
+/// Appends an option and returns whether there was room for it.
 fn push(options: &mut OptionBuffer, option: MptcpOption<'_>) -> bool {
     options.push(&TcpOption::Mptcp(option))
 }
 
 impl Connection {
-    /// What is to be done next.
+    /// Returns the next segment, event or deadline of the connection.
     pub(crate) fn poll(&mut self, now: Time) -> Output<Segment, ConnectionEvent> {
         self.tick(now);
         self.note_ends();
@@ -78,7 +78,7 @@ impl Connection {
         subflows.min().unwrap_or(Time::NEVER).min(data).min(self.addresses.race_at())
     }
 
-    /// Does what timers ask for.
+    /// Handles the timers that are due at `now`.
     fn tick(&mut self, now: Time) {
         for slot in 0..self.paths.len() {
             if self.paths[slot].as_ref().is_none_or(|path| path.subflow.deadline() > now) {
@@ -98,7 +98,7 @@ impl Connection {
                         self.tail_probe = self.send.reinject_last(slot).map(|seq| TailProbe { slot, seq });
                     }
                 }
-                // The scheduler chooses another subflow, and this one repeats it, too.
+                // The scheduler chooses another subflow for this data, and this subflow repeats it, too.
                 Alarm::Timeout => self.send.reinject_from(slot),
             }
         }
@@ -116,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Timers of the data level.
+    /// Handles the timers of the data level.
     fn tick_data(&mut self, now: Time) {
         if self.notices.next() <= now {
             let mut notices = std::mem::take(&mut self.notices);
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Closes subflows that are of no use any more.
+    /// Closes the subflows once the connection does not need them any more.
     fn close_subflows(&mut self) {
         let is_done = match self.mode {
             Mode::Offered => false,
@@ -157,7 +157,8 @@ impl Connection {
         }
     }
 
-    /// Subflows as the scheduler sees them; `carried`: the slots that have carried what is to be sent.
+    /// Appends the subflows as the scheduler sees them. `carried` has a bit for each slot that has carried
+    /// the data.
     fn views(&self, carried: u64, out: &mut Vec<PathView>) {
         for (slot, path) in self.paths.iter().enumerate() {
             let Some(path) = path.as_ref().filter(|path| path.can_send()) else { continue };
@@ -181,7 +182,7 @@ impl Connection {
         if matches!(self.mode, Mode::Plain) { 0 } else { DSS_BYTES }
     }
 
-    /// The next segment with data, and the subflow that carries it.
+    /// Makes the next segment with data, and returns it with the slot of the subflow that carries it.
     fn schedule(&mut self, now: Time) -> Option<(usize, Due)> {
         if self.mode == Mode::Offered || self.ending.is_over {
             return None;
@@ -234,7 +235,7 @@ impl Connection {
         None
     }
 
-    /// The segment of what is due on a subflow, with all options.
+    /// Makes the segment that is due on a subflow, with all options.
     fn build(&mut self, now: Time, slot: usize, due: &Due) -> Segment {
         let window = self.receive.window();
         let Some(mut path) = self.paths[slot].take() else {
@@ -249,7 +250,7 @@ impl Connection {
         segment
     }
 
-    /// Appends the options of Multipath TCP.
+    /// Appends the options of Multipath TCP to a segment.
     fn dress(&self, path: &mut Path, due: &Due, segment: &mut Segment) {
         match due {
             Due::Syn | Due::SynAck => self.dress_syn(path, due, &mut segment.options),
@@ -303,13 +304,13 @@ impl Connection {
         push(options, option);
     }
 
-    /// MP_CAPABLE with both keys.
+    /// Returns the MP_CAPABLE with both keys.
     fn both_keys(&self) -> MpCapable {
         MpCapable { sender_key: Some(self.keys.own), receiver_key: self.keys.peer, ..self.capable() }
     }
 
-    /// The client's first data has the keys once more, in case that its third segment was lost (RFC 8684
-    /// section 3.1).
+    /// Appends the keys once more to the client's first data, in case that its third segment was lost (RFC
+    /// 8684 section 3.1).
     fn dress_first(&self, chunk: &Chunk, options: &mut OptionBuffer) {
         let data_bytes = chunk.payload.len() as u16;
         let checksum = self.keys.checksums.then(|| {
@@ -353,7 +354,7 @@ impl Connection {
             return;
         }
         let signal = path.signals.pop_front();
-        // Blocks of SACK need the room more than the upper half of a number does.
+        // SACK blocks need the room more than the upper half of a number does.
         let data_ack = match self.data_ack() {
             DataNumber::Full(number) if path.subflow.has_sack() => DataNumber::Short(number as u32),
             number => number,

@@ -1,25 +1,25 @@
-//! BLEST (Ferlin et al., "BLEST: blocking estimation-based MPTCP scheduler for heterogeneous networks",
-//! IFIP Networking 2016, section IV; where the paper is silent as `mptcp_blest.c` of Linux MPTCP 0.96).
+//! BLEST (Ferlin et al., "BLEST: blocking estimation-based MPTCP scheduler for heterogeneous networks", IFIP
+//! Networking 2016, section IV). Where the paper is silent, this follows `mptcp_blest.c` of Linux MPTCP 0.96.
 //!
 //! Let f be the subflow with the shortest round trip and s the one that minRTT would pick. A segment on s
-//! occupies the peer's window for srtt_s. In that time f could send X bytes; if the window has no room
-//! for λ·X beside what s has in flight and this segment, the segment would block f: then nothing is sent
-//! on s now.
+//! occupies the peer's window for srtt_s. In that time f could send X bytes. If the window has no room for
+//! λ·X beside the bytes in flight on s and this segment, the segment would block f: then nothing is sent on s
+//! now.
 //!
 //! * rounds = srtt_s / srtt_f; X = mss · (cwnd_f + (rounds − 1)/2) · rounds.
-//! * λ starts at 1.2 and stays within 1 and 1.3: it grows by 0.04 in a round trip of f in which data had
-//!   to be reinjected, and shrinks by 0.01 in one without.
+//! * λ starts at 1.2 and stays within 1 and 1.3: it grows by 0.04 in a round trip of f in which data had to
+//!   be reinjected, and shrinks by 0.01 in one without.
 
 use anabranch_algo::{Span, Time};
 
 use super::min_rtt::MinRtt;
 use super::view::{PathView, Schedule, Work, usable};
 
-/// λ in hundredths: at first, at least, at most; its steps.
+/// λ in hundredths: the initial, the least and the largest value. Its steps up and down follow.
 const LAMBDA: (u64, u64, u64) = (120, 100, 130);
 const LAMBDA_UP: u64 = 4;
 const LAMBDA_DOWN: u64 = 1;
-/// Rounds that are looked ahead at most.
+/// The most rounds of the fast subflow that are looked ahead.
 const ROUNDS_MAX: u64 = 64;
 
 /// The scheduler `blest`.
@@ -37,7 +37,7 @@ impl Default for Blest {
 }
 
 impl Blest {
-    /// Moves λ, once in a round trip of the fastest subflow.
+    /// Adapts λ, once in a round trip of the fastest subflow.
     fn adapt(&mut self, work: &Work, srtt: Span) {
         if work.now.since(self.adapted_at) < srtt {
             return;

@@ -1,13 +1,13 @@
 //! ECF, earliest completion first (Lim et al., "ECF: an MPTCP path scheduler to manage heterogeneous
 //! paths", CoNEXT 2017, algorithm 1).
 //!
-//! Let f be the subflow with the shortest round trip and s the one that minRTT would pick because f is
-//! full; k the bytes that are not sent yet. If f would have sent them all before a segment on s arrives,
-//! it is better to wait for f:
+//! Let f be the subflow with the shortest round trip, s the one that minRTT would pick because f is full, and
+//! k the bytes that are not sent yet. If f would have sent them all before a segment on s arrives, it is
+//! better to wait for f:
 //!
 //! * n = 1 + k / CWND_f; δ = max(σ_f, σ_s).
-//! * wait if n · RTT_f < (1 + waiting · β) · (RTT_s + δ), and k / CWND_s · RTT_s ≥ 2 · RTT_f + δ;
-//!   `waiting` is whether it has waited the last time, β = 1/4.
+//! * wait if n · RTT_f < (1 + waiting · β) · (RTT_s + δ), and k / CWND_s · RTT_s ≥ 2 · RTT_f + δ; `waiting`
+//!   is 1 if the scheduler waited the last time and else 0, β = 1/4.
 
 use anabranch_algo::Span;
 
@@ -20,7 +20,7 @@ pub struct Ecf {
     is_waiting: bool,
 }
 
-/// Bytes of a congestion window.
+/// Returns the congestion window of a subflow in bytes.
 fn window(path: &PathView) -> u64 {
     (u64::from(path.cwnd) * path.mss_bytes).max(1)
 }
@@ -38,7 +38,7 @@ impl Schedule for Ecf {
         let (rtt_f, rtt_s) = (nanos(fast.srtt), nanos(slow.srtt));
         let (cwnd_f, cwnd_s) = (u128::from(window(fast)), u128::from(window(slow)));
         let unsent = u128::from(work.unsent_bytes);
-        // Both sides times 4 · CWND_f, so that nothing is divided.
+        // Both sides are multiplied by 4 · CWND_f, so that nothing is divided.
         let beta = if self.is_waiting { 5 } else { 4 };
         let fast_first = 4 * rtt_f * (cwnd_f + unsent.max(cwnd_f)) < beta * (rtt_s + delta) * cwnd_f;
         if !fast_first {

@@ -1,5 +1,6 @@
-//! The subflow with the shortest smoothed round-trip time that has room (Raiciu et al., NSDI 2012, section
-//! 4.2; the default of Linux MPTCP 0.9x). One without a sample comes first: it has to get one.
+//! Picks the subflow with the shortest smoothed round-trip time that has room (Raiciu et al., NSDI 2012,
+//! section 4.2; the default of Linux MPTCP 0.9x). A subflow without a round-trip sample comes first, so that
+//! it gets one.
 
 use super::view::{PathView, Schedule, Work, usable};
 

@@ -1,6 +1,6 @@
-//! Everything on each subflow (Froemmgen et al., "ReMP TCP: low latency Multipath TCP", ICC 2016): new data
-//! goes to the subflow with the shortest round trip that has room, and each other subflow carries, oldest
-//! first, what it has not carried and what is not acknowledged.
+//! Sends all data on each subflow (Froemmgen et al., "ReMP TCP: low latency Multipath TCP", ICC 2016). New
+//! data goes to the subflow with the shortest round trip that has room. Each other subflow carries the data
+//! that it has not carried and that is not acknowledged, oldest first.
 
 use super::min_rtt::MinRtt;
 use super::view::{PathView, Schedule, Work};

@@ -1,5 +1,5 @@
-//! All subflows that have room in turn, a segment each (Paasch et al., "Experimental evaluation of Multipath
-//! TCP schedulers", CSWS 2014, section 3).
+//! Picks all subflows that have room in turn, for a segment each (Paasch et al., "Experimental evaluation of
+//! Multipath TCP schedulers", CSWS 2014, section 3).
 
 use super::view::{PathView, Schedule, Work, usable};
 

@@ -1,5 +1,5 @@
-//! What the two SYNs settle: segment size, window scale, SACK, timestamps, ECN (RFC 9293 section 3.7.1, RFC
-//! 7323, RFC 2018, RFC 3168 section 6.1.1).
+//! The parameters that the two SYNs settle: segment size, window scale, SACK, timestamps, ECN (RFC 9293
+//! section 3.7.1, RFC 7323, RFC 2018, RFC 3168 section 6.1.1).
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::segment::{Flags, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Segment, TCP_H
 
 /// The segment size of a peer that names none (RFC 9293 section 3.7.1).
 const MSS_DEFAULT: u16 = 536;
-/// The smallest segment size that is believed: options have their room in it, too.
+/// The smallest segment size that is accepted from a peer. Options take their room from it, too.
 const MSS_MIN: u16 = 88;
-/// The largest shift (RFC 7323 section 2.3).
+/// The largest shift of a window (RFC 7323 section 2.3).
 const WINDOW_SCALE_MAX: u8 = 14;
 
 /// The options of a segment that TCP itself reads.
@@ -22,12 +22,12 @@ pub(crate) struct TcpFields {
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack_permitted: bool,
     pub(crate) sack: SackBlocks,
-    /// Value and echo.
+    /// The value and the echo of the timestamps option.
     pub(crate) timestamps: Option<(u32, u32)>,
 }
 
 impl TcpFields {
-    /// Reads them; what is malformed is passed over.
+    /// Reads the options of a segment and ignores malformed ones.
     pub(crate) fn read(segment: &Segment) -> Self {
         let mut fields = Self::default();
         for option in segment.options.iter().flatten() {
@@ -44,28 +44,28 @@ impl TcpFields {
     }
 }
 
-/// What both ends agreed upon.
+/// The parameters on which both ends agreed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
-    /// Bytes of data and options in a segment at most.
+    /// The most bytes of data and options in a segment.
     pub(crate) mss: u16,
-    /// Shift of the windows that the peer sends.
+    /// The shift of the windows that the peer announces.
     pub(crate) peer_scale: u8,
-    /// Shift of the windows that are sent to it.
+    /// The shift of the windows that are announced to the peer.
     pub(crate) own_scale: u8,
     pub(crate) sack: bool,
     pub(crate) timestamps: bool,
     pub(crate) ecn: bool,
 }
 
-/// The segment size that this end announces: it fits into the MTU without fragments.
+/// Returns the segment size that this end announces, which fits into the MTU without fragments.
 pub(crate) fn own_mss(config: &TcpConfig, local: SocketAddr) -> u16 {
     let ip = if local.is_ipv4() { IPV4_HEADER_BYTES } else { IPV6_HEADER_BYTES };
     config.mtu_bytes.saturating_sub((ip + TCP_HEADER_BYTES) as u16).max(MSS_MIN)
 }
 
 impl Agreed {
-    /// What this end offers.
+    /// Returns the parameters that this end offers.
     pub(crate) fn offer(config: &TcpConfig, local: SocketAddr, buffer_bytes: u32) -> Self {
         let own_scale = (0..WINDOW_SCALE_MAX).find(|shift| buffer_bytes >> shift <= u32::from(u16::MAX));
         Self {
@@ -78,7 +78,7 @@ impl Agreed {
         }
     }
 
-    /// What is left of the offer after the peer's SYN or SYN/ACK.
+    /// Reduces the offer to what the peer's SYN or SYN/ACK also offers.
     pub(crate) fn settle(&mut self, segment: &Segment, fields: &TcpFields) {
         let peer_mss = fields.mss.unwrap_or(MSS_DEFAULT).max(MSS_MIN);
         self.mss = self.mss.min(peer_mss);
@@ -95,7 +95,7 @@ impl Agreed {
         self.ecn &= segment.flags.has(wanted) && !reflected;
     }
 
-    /// Appends the options of a SYN, or of a SYN/ACK after [`settle`](Self::settle).
+    /// Returns the options of a SYN, or of a SYN/ACK after [`settle`](Self::settle).
     pub(crate) fn write(&self, local_mss: u16, timestamps: (u32, u32), is_reply: bool) -> OptionBuffer {
         let mut options = OptionBuffer::default();
         options.push(&TcpOption::Mss(local_mss));

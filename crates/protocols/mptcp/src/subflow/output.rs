@@ -1,4 +1,4 @@
-//! What a subflow sends: what is due, and the segment of it.
+//! Decides what a subflow sends, and makes the segments.
 
 use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::{OptionBuffer, TcpOption};
@@ -9,12 +9,13 @@ use super::{Due, State, Subflow};
 use crate::payload::Payload;
 use crate::segment::{EcnField, Flags, Segment};
 
-/// The first retransmission of a SYN (RFC 6298 section 2.1), and the longest wait for one.
+/// The wait before the first retransmission of a SYN (RFC 6298 section 2.1), and the longest wait.
 const SYN_TIMEOUT: Span = Span::from_secs(1);
 const SYN_TIMEOUT_MAX: Span = Span::from_secs(16);
 
 impl Subflow {
-    /// What is to be sent before new data: nothing of it waits for more than it has.
+    /// Returns the segment that must be sent before new data, if one is due. None of these needs more room
+    /// than there is.
     pub(crate) fn due(&mut self, now: Time) -> Option<Due> {
         if std::mem::take(&mut self.reset_due) {
             return Some(Due::Reset);
@@ -44,7 +45,8 @@ impl Subflow {
         None
     }
 
-    /// What is to be sent after new data: the probe for which there was none, the FIN, an acknowledgement.
+    /// Returns the segment that must be sent after new data: a tail-loss probe if no new data served as one,
+    /// the FIN, or an acknowledgement.
     pub(crate) fn due_last(&mut self, now: Time) -> Option<Due> {
         if matches!(self.state, State::SynSent | State::SynReceived | State::Closed) {
             return None;
@@ -68,13 +70,14 @@ impl Subflow {
         self.receiver.ack_due(now).then_some(Due::Ack)
     }
 
-    /// Bytes of new data that may be sent now in one segment, beside `option_bytes` of the owner's options.
+    /// Returns the bytes of new data that may be sent now in one segment, beside `option_bytes` of the
+    /// connection's options.
     pub(crate) fn room(&self, option_bytes: usize) -> u64 {
         if self.can_send() { self.sender.room(self.payload_max(option_bytes)) } else { 0 }
     }
 
-    /// There is data to send, and [room](Self::room) for none: if that is because of the peer's window, or
-    /// because its window for the data `is_closed`, it will be probed.
+    /// Records that there is data to send but no [room](Self::room) for it. If the subflow's window is full,
+    /// or if the peer's window for the data `is_closed`, the window will be probed.
     pub(crate) fn blocked(&mut self, now: Time, is_closed: bool) {
         if is_closed || self.sender.window_room() == 0 {
             self.sender.blocked_by_window(now);
@@ -88,7 +91,7 @@ impl Subflow {
         Due::Segment(self.sender.send_new(now, chunk, self.timestamp(now)))
     }
 
-    /// The segment of what is due; `window`: bytes that the owner has room for.
+    /// Makes the segment that is due. `window` is the bytes that the connection has room for.
     pub(crate) fn build(&mut self, now: Time, due: &Due, window: u64) -> Segment {
         let timestamps = (self.timestamp(now), self.receiver.ts_recent());
         let mut segment = Segment {

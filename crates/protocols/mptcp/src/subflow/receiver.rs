@@ -1,5 +1,5 @@
-//! What arrives on one subflow: order, selective acknowledgements, and when to acknowledge (RFC 9293 section
-//! 3.10.7.4, RFC 2018, RFC 2883, RFC 7323 section 4.3).
+//! The receiving half of one subflow: order, selective acknowledgements, and when to acknowledge (RFC 9293
+//! section 3.10.7.4, RFC 2018, RFC 2883, RFC 7323 section 4.3).
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::payload::Payload;
 use crate::reassembly::Reassembly;
 use crate::segment::{EcnField, Flags, Segment};
 
-/// Segments that arrive before one acknowledges them (RFC 9293 section 3.8.6.3).
+/// An acknowledgement is sent after this many segments with data (RFC 9293 section 3.8.6.3).
 const SEGMENTS_PER_ACK: u32 = 2;
-/// Segments that are acknowledged at once when data begins: the sender's window is small.
+/// The first segments of a connection are acknowledged at once, because the sender's window is small.
 const QUICK_ACKS: u32 = 16;
-/// Ranges out of order that are reported at most.
+/// The most ranges out of order that are remembered for SACK blocks.
 const RECENT_MAX: usize = 8;
 
-/// When the next acknowledgement is due.
+/// The time of the next acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AckDue {
     No,
@@ -25,20 +25,21 @@ enum AckDue {
     Now,
 }
 
-/// The receiving half of a subflow. Numbers are whole: the lowest 32 bits are those on the wire.
+/// The receiving half of a subflow. Sequence numbers are 64 bits wide; their lowest 32 bits are those on the
+/// wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {
-    /// What is out of order, and the next number that is expected.
+    /// The data out of order, and the next number that is expected.
     order: Reassembly,
     /// The number of the peer's SYN.
     first: u64,
-    /// The right edge of the window that the peer has been told.
+    /// The right edge of the window that the peer was told, its end excluded.
     edge: u64,
-    /// In order, not taken yet.
+    /// The data in order that `pop` has not returned yet.
     ready: VecDeque<(u64, Payload)>,
-    /// The number of the FIN.
+    /// The number of the FIN, once it has arrived.
     fin: Option<u64>,
-    /// Numbers in ranges that arrived last, the latest first.
+    /// The first numbers of segments that arrived out of order, the latest first.
     recent: VecDeque<u64>,
     /// A range that arrived twice, to be reported once (RFC 2883).
     duplicate: Option<(u64, u64)>,
@@ -46,16 +47,16 @@ pub(crate) struct Receiver {
     unacked_segments: u32,
     quick_acks: u32,
     ts_recent: u32,
-    /// `next` when the last acknowledgement was sent (RFC 7323 section 4.3).
+    /// The value of `next` when the last acknowledgement was sent (RFC 7323 section 4.3).
     last_ack: u64,
     echo_congestion: bool,
     ack_delay: Span,
 }
 
 impl Receiver {
-    /// Before anything but the SYN with number `irs` has arrived.
+    /// Creates a receiver when nothing but the SYN with number `irs` has arrived.
     pub(crate) fn new(irs: u32, ack_delay: Span) -> Self {
-        // Far from zero, so that numbers below the first one are no special case.
+        // Numbers begin far from zero, so that numbers below the first one are no special case.
         let next = (1 << 32) + u64::from(irs) + 1;
         Self {
             order: Reassembly::new(next),
@@ -78,19 +79,20 @@ impl Receiver {
     pub(crate) const fn next(&self) -> u64 {
         self.order.next()
     }
-    /// The whole number of one on the wire.
+    /// Returns the 64-bit sequence number for the wire number `seq`.
     pub(crate) const fn whole(&self, seq: u32) -> u64 {
         expand(seq, self.next())
     }
     pub(crate) const fn ts_recent(&self) -> u32 {
         self.ts_recent
     }
-    /// Whether the FIN has arrived and everything before it.
+    /// Returns whether the FIN and everything before it have arrived.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next() > fin)
     }
 
-    /// Whether any of `len` numbers from `seq` on is within the window (RFC 9293 section 3.10.7.4, step 1).
+    /// Returns whether any of `len` numbers from `seq` on is within the window (RFC 9293 section 3.10.7.4,
+    /// step 1).
     pub(crate) const fn accepts(&self, seq: u64, len: u64) -> bool {
         let next = self.next();
         let window = self.edge.saturating_sub(next);
@@ -102,12 +104,12 @@ impl Receiver {
         }
     }
 
-    /// How far a whole number is from that of the peer's SYN.
+    /// Returns the distance from the peer's SYN to the 64-bit number `whole`.
     pub(crate) const fn offset(&self, whole: u64) -> u64 {
         whole - self.first
     }
 
-    /// Whether a timestamp is older than one that has been received (PAWS, RFC 7323 section 5.3).
+    /// Returns whether a timestamp is older than the last one that was noted (PAWS, RFC 7323 section 5.3).
     pub(crate) const fn is_old(&self, timestamp: u32) -> bool {
         (timestamp.wrapping_sub(self.ts_recent) as i32) < 0
     }
@@ -119,12 +121,13 @@ impl Receiver {
         }
     }
 
-    /// The timestamp of the SYN.
+    /// Remembers the timestamp of the SYN.
     pub(crate) const fn first_timestamp(&mut self, value: u32) {
         self.ts_recent = value;
     }
 
-    /// Takes what a segment carries: `seq` is its whole number; it has been [accepted](Self::accepts).
+    /// Takes the data and the FIN of a segment that was [accepted](Self::accepts). `seq` is its 64-bit
+    /// number.
     pub(crate) fn take(&mut self, now: Time, seq: u64, segment: &Segment) {
         if segment.ecn == EcnField::Ce {
             self.echo_congestion = true;
@@ -169,7 +172,7 @@ impl Receiver {
         }
     }
 
-    /// Moves what is in order now to where it can be taken.
+    /// Moves the data that is in order now to `ready`.
     fn advance(&mut self) {
         while let Some(piece) = self.order.pop() {
             self.ready.push_back(piece);
@@ -178,17 +181,18 @@ impl Receiver {
         self.recent.retain(|seq| *seq > next);
     }
 
-    /// The next piece in order with its whole number, if there is one.
+    /// Returns the next piece in order with its 64-bit number, if there is one.
     pub(crate) fn pop(&mut self) -> Option<(u64, Payload)> {
         self.ready.pop_front()
     }
 
-    /// The first number that was not [taken](Self::pop).
+    /// Returns the first number that [`pop`](Self::pop) has not returned.
     pub(crate) fn unread(&self) -> u64 {
         self.ready.front().map_or(self.next(), |(seq, _)| *seq)
     }
 
-    /// The blocks to report, at most `room`: what arrived twice first, then the latest (RFC 2018 section 4).
+    /// Returns at most `room` SACK blocks: the range that arrived twice first, then the latest ranges (RFC
+    /// 2018 section 4).
     pub(crate) fn sack_blocks(&mut self, room: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let mut used = 0;
@@ -208,12 +212,12 @@ impl Receiver {
         blocks
     }
 
-    /// Whether there is something to report selectively.
+    /// Returns whether there are ranges to report in a SACK option.
     pub(crate) fn has_sack(&self) -> bool {
         self.duplicate.is_some() || !self.recent.is_empty()
     }
 
-    /// Asks for an acknowledgement at once.
+    /// Has an acknowledgement sent at once.
     pub(crate) const fn ack_now(&mut self) {
         self.ack = AckDue::Now;
     }
@@ -234,13 +238,13 @@ impl Receiver {
         }
     }
 
-    /// Whether ECE is to be set.
+    /// Returns whether ECE must be set on outgoing segments.
     pub(crate) const fn echo_congestion(&self) -> bool {
         self.echo_congestion
     }
 
-    /// An acknowledgement leaves with a window of `window` bytes: the peer may send up to its end. An edge
-    /// that was promised stays.
+    /// Records that an acknowledgement leaves with a window of `window` bytes, so the peer may send up to its
+    /// end. A smaller window does not move the edge back.
     pub(crate) fn acked(&mut self, window: u64) {
         self.ack = AckDue::No;
         self.unacked_segments = 0;

@@ -1,11 +1,12 @@
-//! What leaves on one subflow, and what has become of it: a scoreboard of segments over `algo`'s tracker of
-//! packets (RFC 9293, RFC 2018, RFC 6298, RFC 8985).
+//! The sending half of one subflow: a scoreboard of segments over `algo`'s tracker of packets (RFC 9293, RFC
+//! 2018, RFC 6298, RFC 8985).
 //!
 //! Each transmission is a packet of its own to [`algo::Subflow`](anabranch_algo::subflow::Subflow), as in
-//! QUIC: it measures, declares lost and probes by the order of transmissions, so a lost retransmission is
-//! found like any other loss (RFC 8985 section 3). The scoreboard says which bytes a transmission carried.
-//! When bytes that were sent twice are acknowledged, it says which of the two transmissions arrived: by the
-//! echoed timestamp (RFC 8985 section 6.2, step 2), or without timestamps by whether the later one can have.
+//! QUIC. The tracker measures, declares losses and probes by the order of transmissions, so it finds a lost
+//! retransmission like any other loss (RFC 8985 section 3). The scoreboard says which bytes a transmission
+//! carried. When bytes that were sent twice are acknowledged, the scoreboard decides which of the two
+//! transmissions arrived: by the echoed timestamp (RFC 8985 section 6.2, step 2), or without timestamps by
+//! whether the later one had time to be answered.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,13 +20,13 @@ use anabranch_algo::{Span, Time};
 use super::undo::{Evidence, Undo, Verdict};
 use crate::payload::Payload;
 
-/// Bytes that a subflow carries, and where they belong in the data.
+/// Bytes that a subflow carries, and their position in the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     /// The data sequence number of the first byte.
     pub(crate) data_seq: u64,
     pub(crate) payload: Payload,
-    /// Whether the subflow's FIN follows.
+    /// Whether the subflow's FIN follows the bytes.
     pub(crate) fin: bool,
 }
 
@@ -35,7 +36,8 @@ impl Chunk {
     }
 }
 
-/// What a packet of `algo` carried: the segment that begins here, sent for the n-th time.
+/// The content of one packet of `algo`: the segment that begins at `seq`, in its transmission `number` (from
+/// 1).
 #[derive(Clone, Copy, Debug)]
 struct Transmission {
     seq: u64,
@@ -54,7 +56,7 @@ enum Fate {
 struct Sent {
     seq: u64,
     chunk: Chunk,
-    /// Its last transmission, and the one before.
+    /// The packet numbers of the last transmission and of the one before.
     packet: u64,
     earlier: Option<u64>,
     number: u32,
@@ -70,20 +72,20 @@ impl Sent {
     }
 }
 
-/// What an acknowledgement tells.
+/// The content of one acknowledgement. Sequence numbers are 64 bits wide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckInput<'a> {
-    /// The whole acknowledgement number.
+    /// The acknowledgement number.
     pub(crate) ack: u64,
-    /// Blocks of whole numbers.
+    /// The blocks of the SACK option, each with its end excluded.
     pub(crate) sacked: &'a [(u64, u64)],
     /// The echoed timestamp.
     pub(crate) echo: Option<u32>,
     /// Whether ECE is set.
     pub(crate) congestion_echo: bool,
-    /// Bytes from `ack` on that the peer has room for.
+    /// The peer's receive window: the bytes from `ack` on that it has room for.
     pub(crate) window: u64,
-    /// The segment's own number: older ones don't change the window (RFC 9293 section 3.10.7.4).
+    /// The segment's own number. Older segments do not change the window (RFC 9293 section 3.10.7.4).
     pub(crate) seq: u64,
 }
 
@@ -92,21 +94,21 @@ pub(crate) struct AckInput<'a> {
 pub(crate) struct Outgoing {
     pub(crate) seq: u64,
     pub(crate) chunk: Chunk,
-    /// Whether it was sent before.
+    /// Whether the segment was sent before.
     pub(crate) again: bool,
 }
 
-/// What a timer did.
+/// The effect of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fired {
     Nothing,
-    /// A probe is to be sent.
+    /// A tail-loss probe must be sent.
     Probe,
     /// Everything in flight was declared lost.
     Timeout,
 }
 
-/// Whether a lost tail is probed for, and how long the peer may put an acknowledgement off (RFC 8985 section
+/// Whether a lost tail is probed for, and how long the peer may delay an acknowledgement (RFC 8985 section
 /// 7.2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeRule {
@@ -114,42 +116,45 @@ pub(crate) struct ProbeRule {
     pub(crate) ack_delay: Span,
 }
 
-/// The sending half of a subflow. Numbers are whole: the lowest 32 bits are those on the wire.
+/// The sending half of a subflow. Sequence numbers are 64 bits wide; their lowest 32 bits are those on the
+/// wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     flow: Subflow<Transmission, u8>,
     sent: VecDeque<Sent>,
-    /// Numbers of the segments that are lost and were not sent again.
+    /// The sequence numbers of segments that are lost and were not sent again.
     lost: BTreeSet<u64>,
     una: u64,
     next: u64,
     window: PeerWindow,
     probe_rule: ProbeRule,
-    /// Whether a probe is due.
+    /// Whether a tail-loss probe is due.
     probe_due: bool,
-    /// Timeouts since the last acknowledgement.
+    /// The timeouts since the last acknowledgement.
     timeouts: u32,
-    /// The next probe of a closed window, and how often it was sent.
+    /// When the closed window is probed next, and how often it has been probed.
     persist: Option<(Time, u32)>,
-    /// Whether CWR is to be set on the next new segment.
+    /// Whether CWR must be set on the next new segment.
     reduced: bool,
     recovery: Option<Recovery>,
     undo: Option<Undo>,
 }
 
-/// What the peer has room for.
+/// The peer's receive window.
 #[derive(Clone, Copy, Debug)]
 struct PeerWindow {
-    /// One beyond the last number that it has room for.
+    /// The first sequence number for which the peer has no room.
     end: u64,
-    /// The number and the acknowledgement of the segment that said so (SND.WL1, SND.WL2).
+    /// The sequence number and the acknowledgement number of the segment that announced the window (SND.WL1,
+    /// SND.WL2).
     seq: u64,
     ack: u64,
-    /// The largest that it has had, bytes.
+    /// The largest window that the peer has announced, bytes.
     max: u64,
 }
 
-/// A fast recovery, which ends once everything is acknowledged that had been sent when it began.
+/// A fast recovery. It ends once everything below `recover` is acknowledged, which had been sent when it
+/// began.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     prr: Prr,
@@ -157,7 +162,7 @@ struct Recovery {
 }
 
 impl Sender {
-    /// After a SYN with number `iss` that is not acknowledged yet.
+    /// Creates the sender of a subflow whose SYN has the number `iss` and is not acknowledged yet.
     pub(crate) fn new(iss: u32, algorithm: Algorithm, probe_rule: ProbeRule) -> Self {
         let una = (1 << 32) + u64::from(iss);
         Self {
@@ -177,7 +182,8 @@ impl Sender {
         }
     }
 
-    /// The SYN has been acknowledged; `rtt` if it was sent once.
+    /// Records that the SYN has been acknowledged. `sent_at` is its time, if it was sent only once, and gives
+    /// a round trip.
     pub(crate) fn established(&mut self, now: Time, sent_at: Option<Time>, window: u64, seq: u64) {
         self.una = self.next;
         if let Some(sent_at) = sent_at {
@@ -210,7 +216,7 @@ impl Sender {
     pub(crate) const fn in_flight(&self) -> u32 {
         self.flow.sent_packets().in_flight()
     }
-    /// Whether everything that was sent has been acknowledged.
+    /// Returns whether everything that was sent has been acknowledged.
     pub(crate) fn is_idle(&self) -> bool {
         self.sent.is_empty()
     }
@@ -222,7 +228,7 @@ impl Sender {
         }
     }
 
-    /// Packets that may leave now.
+    /// Returns how many packets the congestion window, or the recovery, lets leave now.
     fn allowance(&self) -> u32 {
         match self.recovery {
             Some(Recovery { prr, .. }) => prr.room(self.in_flight()).min(self.flow.sent_packets().free()),
@@ -230,7 +236,7 @@ impl Sender {
         }
     }
 
-    /// A packet leaves.
+    /// Records that a packet leaves, and returns its packet number.
     fn transmit(&mut self, now: Time, transmission: Transmission) -> u64 {
         if let Some(recovery) = &mut self.recovery {
             recovery.prr.sent();
@@ -238,8 +244,8 @@ impl Sender {
         self.flow.sent(now, 1, transmission)
     }
 
-    /// Bytes of new data that may leave now, at most `mss`; 0 if the congestion window or the peer's is full,
-    /// or lost segments go first.
+    /// Returns the bytes of new data that may leave now, at most `mss`. Returns 0 if the congestion window or
+    /// the peer's window is full, or if lost segments must go first.
     pub(crate) fn room(&self, mss: u64) -> u64 {
         if self.allowance() == 0 || !self.lost.is_empty() {
             return 0;
@@ -247,7 +253,7 @@ impl Sender {
         self.window_room().min(mss)
     }
 
-    /// Bytes that the peer's window has room for.
+    /// Returns the bytes that the peer's window has room for.
     pub(crate) const fn window_room(&self) -> u64 {
         self.window.end.saturating_sub(self.next)
     }
@@ -272,12 +278,12 @@ impl Sender {
         outgoing
     }
 
-    /// The place of the segment that begins at `seq`, or of the first after it.
+    /// Returns the index of the segment that begins at `seq`, or of the first one after it.
     fn place(&self, seq: u64) -> usize {
         self.sent.partition_point(|sent| sent.seq < seq)
     }
 
-    /// The first lost segment is sent again, if there is one and the window has room.
+    /// Sends the first lost segment again, if there is one and the congestion window has room.
     pub(crate) fn resend_lost(&mut self, now: Time, timestamp: u32) -> Option<Outgoing> {
         if self.allowance() == 0 {
             return None;
@@ -286,7 +292,7 @@ impl Sender {
         self.resend(now, self.place(seq), timestamp)
     }
 
-    /// The last segment that is still missing is sent again, as the probe that a timer asked for (RFC 8985
+    /// Sends the last segment that is still missing again, as the probe that a timer asked for (RFC 8985
     /// section 7.3).
     pub(crate) fn resend_last(&mut self, now: Time, timestamp: u32) -> Option<Outgoing> {
         self.probe_due = false;
@@ -309,7 +315,8 @@ impl Sender {
         Some(Outgoing { seq: sent.seq, chunk: sent.chunk.clone(), again: true })
     }
 
-    /// Takes an acknowledgement that is within what was sent. Whether it shows that a timeout was wrong.
+    /// Takes an acknowledgement within the numbers that were sent. Returns whether it shows that a timeout
+    /// was wrong.
     pub(crate) fn acknowledged(&mut self, now: Time, input: &AckInput<'_>, group: &Group<'_>) -> bool {
         let mut undo = self.undo.take();
         let mut told = Told { count: 0, newest: None, sample: None, undo: undo.as_mut() };
@@ -320,7 +327,8 @@ impl Sender {
                 if sent.fate != Fate::Sacked {
                     self.lost.remove(&sent.seq);
                     sent.fate = Fate::Sacked;
-                    // Out of order, the echo is that of an earlier segment (RFC 7323 section 4.3).
+                    // For a segment out of order, the echo is that of an earlier segment (RFC 7323 section
+                    // 4.3).
                     told.arrived(&mut self.flow, now, sent, None);
                 }
             }
@@ -356,14 +364,15 @@ impl Sender {
         if let Some(recovery) = &mut self.recovery {
             recovery.prr.acked(count, in_flight, cwnd, advanced && !has_lost);
         }
-        // A timeout can only be undone as long as what it declared lost is remembered.
+        // A timeout can be undone only while the tracker remembers the packets that it declared lost.
         if self.undo.is_none() || self.flow.sent_packets().is_full() {
             self.flow.forget(now);
         }
         is_undone
     }
 
-    /// Decides what an acknowledgement shows of a timeout; whether that it was wrong.
+    /// Decides whether an acknowledgement shows that a timeout was wrong, and if so undoes it and returns
+    /// true.
     fn settle(&mut self, now: Time, mut undo: Undo, is_news: bool) -> bool {
         let (saved, at, sent_at) = match undo.decide(self.una, is_news) {
             Verdict::Open => {
@@ -374,7 +383,7 @@ impl Sender {
             Verdict::Wrong(saved, at, sent_at) => (saved, at, sent_at),
         };
         self.flow.restore(saved);
-        // The round trip takes longer than was known (RFC 4015 section 3.3).
+        // The round trip takes longer than the estimate said (RFC 4015 section 3.3).
         self.flow.sample(now, sent_at);
         for sent in self.sent.iter_mut().filter(|sent| sent.fate == Fate::Lost && sent.sent_at < at) {
             if self.flow.reclaim(sent.packet, 0) {
@@ -385,12 +394,13 @@ impl Sender {
         true
     }
 
-    /// Declares lost what later transmissions have overtaken; whether there was any. `flight`: what was in
-    /// flight before.
+    /// Declares the segments lost that later transmissions have overtaken, and returns whether there were
+    /// any. `flight` is the number of packets in flight before the acknowledgement.
     fn detect(&mut self, now: Time, flight: u32, group: &Group<'_>) -> bool {
         let (sent, lost) = (&mut self.sent, &mut self.lost);
         let (mut has_lost, mut is_reduced) = (false, false);
-        // An episode of losses may narrow the reordering window, by which more is lost at once.
+        // An episode of losses may narrow the reordering window, and then more segments count as lost at
+        // once.
         while let Some(newest) =
             self.flow.detect(now, |transmission, _| declare_lost(sent, lost, *transmission))
         {
@@ -405,7 +415,7 @@ impl Sender {
         has_lost
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub(crate) fn timer(&mut self, now: Time, group: &Group<'_>) -> Fired {
         self.detect(now, self.in_flight(), group);
         match self.flow.timer_with(now, Patience { probe: self.probe_at() <= now, rto_max: Span::MAX }) {
@@ -420,7 +430,7 @@ impl Sender {
                 self.recovery = None;
                 let (saved, recover) = (self.flow.save(), self.next);
                 self.undo.get_or_insert_with(|| Undo::new(saved, now, recover));
-                // What the peer reported selectively may have been discarded (RFC 2018 section 8).
+                // The peer may have discarded segments that it reported selectively (RFC 2018 section 8).
                 let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
                 let (sent, lost) = (&mut self.sent, &mut self.lost);
                 self.flow.expire(now, group, |transmission, _| declare_lost(sent, lost, *transmission));
@@ -435,25 +445,25 @@ impl Sender {
         }
     }
 
-    /// Whether a probe is due.
+    /// Returns whether a tail-loss probe is due.
     pub(crate) const fn probe_due(&self) -> bool {
         self.probe_due
     }
 
-    /// A probe that was due has been sent as new data.
+    /// Records that the probe that was due has been sent as new data.
     pub(crate) const fn probed(&mut self) {
         self.probe_due = false;
     }
 
-    /// There is data to send and the peer's window is closed: when the window is to be probed (RFC 9293
-    /// section 3.8.6.1).
+    /// Records that there is data to send while the peer's window is closed, and sets the time of the first
+    /// probe of the window (RFC 9293 section 3.8.6.1).
     pub(crate) fn blocked_by_window(&mut self, now: Time) {
         if self.sent.is_empty() && self.persist.is_none() {
             self.persist = Some((now + self.flow.rtt().rto(), 0));
         }
     }
 
-    /// Whether the closed window is to be probed now.
+    /// Returns whether the closed window must be probed now, and sets the time of the next probe.
     pub(crate) fn window_probe_due(&mut self, now: Time) -> bool {
         let Some((at, count)) = self.persist.filter(|(at, _)| *at <= now) else { return false };
         let _ = at;
@@ -462,7 +472,8 @@ impl Sender {
         true
     }
 
-    /// When [`timer`](Self::timer) or [`window_probe_due`](Self::window_probe_due) would next do something.
+    /// Returns the time at which [`timer`](Self::timer) or [`window_probe_due`](Self::window_probe_due) next
+    /// does something.
     pub(crate) fn deadline(&self) -> Time {
         let persist = self.persist.map_or(Time::NEVER, |(at, _)| at);
         let packets = self.flow.sent_packets();
@@ -473,7 +484,8 @@ impl Sender {
         persist.min(overtaken).min(self.flow.timeout_at(Span::MAX)).min(self.probe_at())
     }
 
-    /// When the tail is to be probed for. A single segment may be acknowledged late, which is waited for.
+    /// Returns when the tail is probed for. The peer may delay the acknowledgement of a single segment, so
+    /// the probe of one waits longer.
     fn probe_at(&self) -> Time {
         let Some(at) = self.flow.probe_at().filter(|_| self.probe_rule.is_on && self.rtt().has_sample())
         else {
@@ -483,7 +495,7 @@ impl Sender {
         (at + ack_delay).min(self.flow.timeout_at(Span::MAX))
     }
 
-    /// Whether CWR is to be set on this new segment; asked once.
+    /// Returns whether CWR must be set on this new segment, and clears the mark.
     pub(crate) const fn take_reduced(&mut self) -> bool {
         std::mem::replace(&mut self.reduced, false)
     }
@@ -503,19 +515,19 @@ fn declare_lost(sent: &mut VecDeque<Sent>, lost: &mut BTreeSet<u64>, transmissio
     }
 }
 
-/// What one acknowledgement tells `algo`.
+/// The facts that one acknowledgement tells `algo`.
 struct Told<'a> {
     count: u32,
     /// The highest packet number that arrived.
     newest: Option<u64>,
-    /// When the newest packet was sent whose round trip is certain.
+    /// When the newest packet with a certain round trip was sent.
     sample: Option<Time>,
-    /// A timeout of which it may tell something.
+    /// The timeout that this acknowledgement may show to be right or wrong.
     undo: Option<&'a mut Undo>,
 }
 
 impl Told<'_> {
-    /// A segment has arrived: which of its transmissions?
+    /// Records that a segment has arrived, and decides which of its transmissions it was.
     fn arrived(&mut self, flow: &mut Subflow<Transmission, u8>, now: Time, sent: &Sent, echo: Option<u32>) {
         let is_earlier = match (sent.earlier, echo) {
             (None, _) => false,
@@ -542,15 +554,15 @@ impl Told<'_> {
             Delivery::Duplicate | Delivery::Unknown => {}
         }
         match sent.earlier {
-            // The later one is on its way for nothing.
+            // The later transmission is on its way for nothing.
             Some(_) if is_earlier => drop(flow.cancel(sent.packet, 0)),
-            // Nothing shows that the earlier one is lost.
+            // Nothing shows that the earlier transmission is lost.
             Some(earlier) if !is_certain => drop(flow.cancel(earlier, 0)),
             _ => {}
         }
     }
 
-    /// A transmission of a segment has arrived that was sent at `sent_at`.
+    /// Tells the open timeout that a transmission sent at `sent_at` has arrived.
     fn tell(&mut self, sent: &Sent, sent_at: Time, echo: Option<u32>) {
         if let Some(undo) = &mut self.undo {
             let is_certain = sent.earlier.is_none() || echo.is_some();

@@ -11,7 +11,8 @@ use crate::network::{Faults, Network, PORT, client_address, server_address};
 
 const MIB: usize = 1 << 20;
 
-/// Two hosts and links without faults, and a log. Each round trip of 20 ms brings 400,000 bytes at most.
+/// Creates two hosts and links without faults, with a log. Each round trip of 20 ms brings at most 400,000
+/// bytes.
 fn network(config: Config, links: usize) -> Network {
     let config = Config { receive_buffer_bytes: 400_000, ..config };
     let server = Config { receive_buffer_bytes: 400_000, ..Config::default() };
@@ -25,7 +26,7 @@ fn ups(network: &Network, host: usize) -> usize {
     network.hosts[host].events.iter().filter(is_up).count()
 }
 
-/// Bytes that a host has sent since `from` over the link of one of the client's addresses.
+/// Returns the bytes that a host has sent since `from` over the link of one of the client's addresses.
 fn carried(network: &Network, host: usize, address: IpAddr, from: Time) -> usize {
     let of_link = network.log.iter().filter(|(at, sender, segment)| {
         let client = if host == 0 { segment.source } else { segment.target };
@@ -34,7 +35,7 @@ fn carried(network: &Network, host: usize, address: IpAddr, from: Time) -> usize
     of_link.map(|(_, _, segment)| segment.payload.len()).sum()
 }
 
-/// How many segments a host has sent that have such an option.
+/// Returns how many segments a host has sent that have an option which `wanted` selects.
 fn told(network: &Network, host: usize, wanted: impl Fn(MptcpOption<'_>) -> bool) -> usize {
     let those = network
         .log
@@ -58,7 +59,7 @@ fn joins_that_fail_leave_nothing_behind() {
     network.run(Span::from_secs(900));
     let joins = told(&network, 0, |option| matches!(option, MptcpOption::Join(Join::Syn { .. })));
     assert!(joins > 40, "{joins}");
-    // The first, and one that is being tried.
+    // One is the first subflow, the other is the join that is being tried.
     assert_eq!(network.hosts[0].stack.subflow_count(), 2);
 }
 
@@ -107,7 +108,8 @@ fn a_path_becomes_backup_and_ceases_to_be_one() {
             for host in 0..2 {
                 let (on_first, on_other) =
                     (carried(&network, host, first, from), carried(&network, host, client_address(1), from));
-                // The other path carries all, or both have the same round trip and the first comes first.
+                // With a backup, the other path carries all data. Without one, both have the same round trip
+                // and the first wins.
                 assert_eq!((on_first == 0, on_other > 0), (backup, backup), "host {host}");
             }
         }
@@ -185,7 +187,7 @@ fn the_peer_gets_an_address_and_loses_it() {
         assert!(host.has(ends), "{:?}", host.events);
     }
     finish(&mut network);
-    // It has not made the subflow again.
+    // The client has not made the subflow again.
     assert_eq!(ups(&network, 0), 2);
 }
 

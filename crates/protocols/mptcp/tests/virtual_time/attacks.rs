@@ -1,4 +1,4 @@
-//! What attackers send who do not see the connection, and who do.
+//! Segments of attackers, both those who see the connection and those who do not.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use anabranch_mptcp_wire::{Join, MptcpOption, OptionBuffer, TcpOption};
 
 use crate::network::{Faults, Network, PORT, client_address, server_address};
 
-/// A connection in the middle of a transfer to the server.
+/// Returns a network in the middle of a transfer to the server.
 fn busy(links: &[Faults]) -> Network {
     let mut network = Network::new(Config::default(), Config::default(), links, 1);
     network.keeps_log = true;
@@ -18,7 +18,7 @@ fn busy(links: &[Faults]) -> Network {
     network
 }
 
-/// The last segment that the client sent with data.
+/// Returns the last segment with data that the client sent.
 fn last_data(network: &Network) -> Segment {
     let mut sent = network.log.iter().rev();
     sent.find(|(_, from, segment)| *from == 0 && !segment.payload.is_empty()).unwrap().2.clone()
@@ -37,7 +37,7 @@ fn a_reset_must_name_the_exact_number() {
         let mut network = busy(&[Faults::none(10)]);
         network.links.get_mut(&client_address(0)).unwrap().is_cut = true;
         network.run(Span::from_millis(50));
-        // What the server expects next, as its last acknowledgement says.
+        // The number that the server expects next, as its last acknowledgement says.
         let acks = network.log.iter().rev().find(|(_, from, _)| *from == 1).unwrap().2.ack;
         let forged = Segment {
             seq: acks.wrapping_add(ahead),
@@ -78,7 +78,7 @@ fn blind_data_and_blind_syns_are_dropped() {
     network.check().unwrap();
 }
 
-/// The segment with its MP_JOIN changed.
+/// Returns the segment's options with `change` applied to the MP_JOIN.
 pub(crate) fn with_join(segment: &Segment, change: impl Fn(Join) -> Join) -> OptionBuffer {
     let mut options = OptionBuffer::default();
     for option in segment.options.iter().flatten() {

@@ -8,23 +8,23 @@ use anabranch_mptcp::{Config, ConnectionEvent, ConnectionId, Input, LocalAddress
 
 pub(crate) const PORT: u16 = 80;
 
-/// What a link does to segments.
+/// The properties of a link: its delays, losses and other faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
-    /// One way.
+    /// The delay in one direction.
     pub(crate) delay: Span,
-    /// What is added to it at random, which reorders.
+    /// The largest random delay that is added to `delay`, which reorders segments.
     pub(crate) jitter: Span,
-    /// How long it carries one segment, before it carries the next.
+    /// How long the link carries one segment before it carries the next.
     pub(crate) gap: Span,
-    /// Segments that wait for it at most; further ones are lost.
+    /// The most segments that wait for the link; further ones are lost.
     pub(crate) queue: u64,
-    /// Of 1,000 segments so many are lost, so many come twice.
+    /// Of 1,000 segments, `loss` are lost and `twice` arrive twice.
     pub(crate) loss: u64,
     pub(crate) twice: u64,
-    /// Whether nothing passes.
+    /// Whether the link drops everything.
     pub(crate) is_cut: bool,
-    /// Whether options of Multipath TCP are taken off.
+    /// Whether options of Multipath TCP are removed.
     pub(crate) strips: bool,
 }
 
@@ -43,24 +43,24 @@ impl Faults {
     }
 }
 
-/// One host and what its program has done.
+/// One host, and the progress of its program.
 pub(crate) struct Host {
     pub(crate) stack: Stack,
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) events: Vec<ConnectionEvent>,
-    /// Bytes to write, how many were written, what was read.
+    /// The bytes to write, the bytes written so far, and the bytes read.
     pub(crate) to_write: usize,
     pub(crate) written: usize,
     pub(crate) read: Vec<u8>,
     pub(crate) seed: u8,
-    /// Whether it finishes once all is written.
+    /// Whether the program finishes once all is written.
     pub(crate) finishes: bool,
-    /// Whether it reads.
+    /// Whether the program reads.
     pub(crate) reads: bool,
     pub(crate) is_closed: bool,
 }
 
-/// Byte `at` of what a host writes.
+/// Returns byte `at` of the data that a host writes.
 fn byte(seed: u8, at: usize) -> u8 {
     (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1] ^ seed
 }
@@ -81,7 +81,8 @@ impl Host {
         }
     }
 
-    /// The program writes what there is room for, reads what has come, and finishes when all is written.
+    /// Lets the program write as much as there is room for, read all that has come, and finish when all is
+    /// written.
     fn work(&mut self) {
         let Some(id) = self.connection.filter(|_| !self.is_closed) else { return };
         while self.written < self.to_write {
@@ -109,24 +110,24 @@ impl Host {
     }
 }
 
-/// Sees what a host sends.
+/// Sees, and may change, each segment that a host sends.
 pub(crate) type Filter = Box<dyn FnMut(usize, &mut Segment) -> bool>;
 
-/// The hosts, client first, and what is on its way.
+/// The two hosts, client first, and the segments on their way.
 pub(crate) struct Network {
     pub(crate) hosts: [Host; 2],
     pub(crate) now: Time,
     pub(crate) random: SplitMix64,
-    /// By the client's address.
+    /// The links, by the client's address.
     pub(crate) links: BTreeMap<IpAddr, Faults>,
     flying: BTreeMap<(Time, u64), (usize, Segment)>,
-    /// Until when a link carries what each of its ends has sent.
+    /// Until when a link carries the segments that each of its ends has sent.
     busy: BTreeMap<(usize, IpAddr), Time>,
     sent: u64,
-    /// All segments that were sent, with the sender.
+    /// All segments that were sent, with the time and the sender.
     pub(crate) log: Vec<(Time, usize, Segment)>,
     pub(crate) keeps_log: bool,
-    /// Sees each segment before the link does; may change it; `false`: it is lost.
+    /// Sees each segment before the link does and may change it. If it returns `false`, the segment is lost.
     pub(crate) filter: Option<Filter>,
 }
 
@@ -138,7 +139,7 @@ pub(crate) fn server_address() -> IpAddr {
 }
 
 impl Network {
-    /// `links`: one for each address of the client, which begins a connection from the first.
+    /// Creates the hosts. `links` has one link for each address of the client, which connects from the first.
     pub(crate) fn new(client: Config, server: Config, links: &[Faults], seed: u64) -> Self {
         let mut client = client;
         client.addresses = (0..links.len() as u8).map(|no| LocalAddress::new(client_address(no))).collect();
@@ -159,7 +160,7 @@ impl Network {
         }
     }
 
-    /// The client connects and will write so many bytes; the server writes so many.
+    /// Connects the client, which will write `upload` bytes; the server will write `download` bytes.
     pub(crate) fn connect(&mut self, upload: usize, download: usize) {
         let remote = SocketAddr::new(server_address(), PORT);
         let id = self.hosts[0].stack.connect(self.now, client_address(0), remote);
@@ -207,7 +208,7 @@ impl Network {
         self.drain(to);
     }
 
-    /// Lets a host do all that it has to do; returns when it has to be woken.
+    /// Lets a host do everything that is due. Returns when it must be woken.
     pub(crate) fn drain(&mut self, at: usize) -> Time {
         for turn in 0_u32.. {
             if turn > 20_000 {
@@ -233,7 +234,7 @@ impl Network {
         unreachable!("the loop ends by returning");
     }
 
-    /// One step of time; `false` if nothing is left to happen before `end`.
+    /// Advances by one step of time. Returns `false` if nothing is left to happen before `end`.
     pub(crate) fn step(&mut self, end: Time) -> bool {
         let mut next = end;
         for at in 0..2 {
@@ -256,13 +257,13 @@ impl Network {
         true
     }
 
-    /// Runs for so long.
+    /// Runs for `span`.
     pub(crate) fn run(&mut self, span: Span) {
         let end = self.now + span;
         while self.step(end) {}
     }
 
-    /// Runs until both ends are closed or so long; whether they are closed.
+    /// Runs until both ends are closed, but at most for `span`. Returns whether they are closed.
     pub(crate) fn run_until_closed(&mut self, span: Span) -> bool {
         let end = self.now + span;
         while !self.hosts.iter().all(|host| host.is_closed) {
@@ -291,7 +292,10 @@ impl Network {
         }
     }
 
-    /// What went wrong: bytes that are missing or wrong, an end that is not regular.
+    /// Checks the data of both ends.
+    ///
+    /// # Errors
+    /// If bytes are missing or wrong, or an end was not regular; the error says which.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (at, host) in self.hosts.iter().enumerate() {
             let peer = &self.hosts[1 - at];
@@ -309,7 +313,7 @@ impl Network {
     }
 }
 
-/// Takes the options of Multipath TCP off, as some middleboxes do.
+/// Removes the options of Multipath TCP, as some middleboxes do.
 pub(crate) fn strip(segment: &mut Segment) {
     let mut rest = anabranch_mptcp_wire::OptionBuffer::default();
     for option in segment.options.iter().flatten() {
@@ -320,7 +324,7 @@ pub(crate) fn strip(segment: &mut Segment) {
     segment.options = rest;
 }
 
-/// A connection over these links that must go well.
+/// Makes a connection over these links and requires that its data arrives intact.
 pub(crate) fn transfer(
     client: Config,
     server: Config,

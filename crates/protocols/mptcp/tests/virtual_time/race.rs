@@ -7,7 +7,7 @@ use anabranch_mptcp::{Config, ConnectionEvent};
 use crate::network::{Faults, Network, client_address};
 use crate::tcp::plain;
 
-/// Runs until the client is connected; how long that takes.
+/// Runs until the client is connected, and returns how long that took.
 fn begin(network: &mut Network) -> Span {
     let (begun, end) = (network.now, network.now + Span::from_secs(20));
     network.connect(300_000, 300_000);
@@ -47,7 +47,7 @@ fn the_dead_path_joins_when_it_lives_again() {
 
 #[test]
 fn only_one_attempt_becomes_a_connection() {
-    // The second path answers first, 250 + 40 ms after the begin; the first answers 400 ms after it.
+    // The second path answers 250 + 40 ms after the begin, the first path 2 · `first_ms` after it.
     for (first_ms, is_raced) in [(200, true), (135, true), (20, false)] {
         let links = [Faults::none(first_ms), Faults::none(20)];
         let mut network = Network::new(Config::default(), Config::default(), &links, 1);
@@ -60,7 +60,7 @@ fn only_one_attempt_becomes_a_connection() {
         assert_eq!(network.hosts[1].events.iter().filter(established).count(), 1);
         network.run(Span::from_secs(100));
         assert_eq!(network.hosts[1].stack.connection_count(), 0);
-        // The loser is reset as soon as it is answered.
+        // The attempt that lost is reset as soon as it is answered.
         let resets = network.log.iter().filter(|(_, host, segment)| {
             *host == 0 && segment.flags.has(Flags::RST) && segment.payload.is_empty()
         });

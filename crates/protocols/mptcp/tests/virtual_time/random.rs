@@ -1,5 +1,5 @@
-//! Random worlds: whatever links do, the bytes arrive and both ends close. `ANABRANCH_SEEDS=FROM..TO` tries
-//! others than the usual thousand.
+//! Random worlds: whatever links do, the bytes arrive and both ends close. `ANABRANCH_SEEDS=FROM..TO` runs
+//! other seeds than the usual thousand.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::network::{Faults, Network};
 const SEEDS: Range<u64> = 0..1_000;
 const PATH_MANAGERS: [PathManager; 4] =
     [PathManager::Fullmesh, PathManager::Ndiffports(3), PathManager::Default, PathManager::Backup];
-/// No link is so bad that a transfer takes longer.
+/// The longest time that a transfer may take over the worst links.
 const PATIENCE: Span = Span::from_secs(3_600);
 
 fn seeds() -> Range<u64> {
@@ -52,7 +52,8 @@ fn config(random: &mut SplitMix64) -> Config {
     config
 }
 
-/// Something happens to an address of the client, and is over after a while.
+/// Makes an address of the client a backup, removes it or cuts its link, at random, and reverts that after a
+/// while.
 fn operation(network: &mut Network, random: &mut SplitMix64) {
     let addresses: Vec<_> = network.links.keys().copied().collect();
     let address = addresses[random.index(addresses.len())];
@@ -64,7 +65,7 @@ fn operation(network: &mut Network, random: &mut SplitMix64) {
             (0, Some(id)) => {
                 client.stack.set_backup(now, id, address, begins);
             }
-            // It is gone for itself, or its link fails at the same time.
+            // The address is lost, or its link fails at the same time.
             (1 | 2, _) if begins => client.stack.remove_address(now, address),
             (1 | 2, _) => client.stack.add_address(now, LocalAddress::new(address)),
             _ => {}
@@ -78,7 +79,10 @@ fn operation(network: &mut Network, random: &mut SplitMix64) {
     }
 }
 
-/// One world; what went wrong.
+/// Runs one world.
+///
+/// # Errors
+/// If something went wrong; the error says what.
 fn world(seed: u64) -> Result<(), String> {
     let random = &mut SplitMix64(seed);
     let links: Vec<_> = (0..1 + random.below(3)).map(|_| faults(random)).collect();

@@ -1,5 +1,4 @@
-//! How a sender recovers: timeouts that were wrong are undone, and a fast recovery neither falls silent nor
-//! bursts.
+//! Recovery of a sender: wrong timeouts are undone, and a fast recovery neither falls silent nor bursts.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +10,8 @@ use anabranch_mptcp::{Config, Segment};
 use crate::network::{Faults, Network, client_address};
 use crate::tcp::plain;
 
-/// A transfer of the client in its midst, on a path of 40 ms, with a window that has grown to what fits
-/// into a receive buffer of 200,000 bytes.
+/// Returns a network in the middle of a transfer of the client, on a path of 40 ms. The window has grown to
+/// the size of the receive buffer of 200,000 bytes.
 fn busy(client: Config) -> Network {
     let server = Config { receive_buffer_bytes: 200_000, ..client.clone() };
     let link = Faults { gap: Span::from_nanos(200_000), ..Faults::none(20) };
@@ -23,13 +22,13 @@ fn busy(client: Config) -> Network {
     network
 }
 
-/// What the client has sent since `from` with data.
+/// Returns the segments with data that the client has sent since `from`.
 fn data(network: &Network, from: Time) -> impl Iterator<Item = &(Time, usize, Segment)> {
     let sent = network.log.iter().filter(move |(at, host, _)| *at >= from && *host == 0);
     sent.filter(|(_, _, segment)| !segment.payload.is_empty())
 }
 
-/// Segments with data that the client has sent again.
+/// Returns how many segments with data the client has sent again.
 fn repeated(network: &Network) -> usize {
     let mut seen = BTreeSet::new();
     data(network, Time::ZERO).filter(|(_, _, segment)| !seen.insert(segment.seq)).count()
@@ -42,11 +41,11 @@ fn a_round_trip_that_steps_up_costs_no_window() {
         config.tcp.timestamps = timestamps;
         let mut network = busy(config);
         assert_eq!(repeated(&network), 0);
-        // 640 ms instead of 40: longer than the timeout of 200 ms, and than that twice over.
+        // The round trip is 640 ms instead of 40: longer than the timeout of 200 ms and twice that.
         let from = network.now;
         network.links.get_mut(&client_address(0)).unwrap().delay = Span::from_millis(320);
         network.run(Span::from_secs(3));
-        // The probe, the timeouts, and what slow start sends before it is known.
+        // These are the probe, the timeouts, and the segments that slow start sends before the undo.
         let again = repeated(&network);
         assert!((1..=10).contains(&again), "{again} sent again, timestamps: {timestamps}");
         // The whole window of 200,000 bytes is in use in each of the last round trips.
@@ -73,7 +72,7 @@ fn a_timeout_that_was_right_stays() {
         loses.set(false);
         let from = network.now;
         network.run(Span::from_secs(3));
-        // Slow start from one segment, whose acknowledgement is delayed; a window is about 140.
+        // Slow start begins at one segment, whose acknowledgement is delayed; a window is about 140 segments.
         let first = data(&network, from).next().unwrap().0;
         let begin = data(&network, from).filter(|(at, ..)| at.since(first) < Span::from_millis(130));
         let count = begin.count();
@@ -103,7 +102,7 @@ fn many_losses_in_a_window_are_repaired_without_a_burst() {
         }
     }
     let (most, all): (_, usize) = (at_once.values().max(), at_once.values().sum());
-    // Each acknowledgement is for one segment or two, and may release one more than that.
+    // Each acknowledgement is for one segment or two, and may release one segment more than that.
     assert!(most <= Some(&3), "{most:?} of {all} at once");
     assert_eq!(all, 90);
 }

@@ -5,28 +5,28 @@ use anabranch_mptcp::{Config, TailLoss};
 
 use crate::network::{Faults, Network, client_address};
 
-/// Bytes of a full segment.
+/// Bytes of data in a full segment.
 const SEGMENT: usize = 1_420;
 
-/// A burst of segments on a path whose way there takes `near` milliseconds, beside one of `far`.
+/// A burst of segments on a path with a one-way delay of `near` ms, beside a path with `far` ms.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     near: u64,
     far: u64,
     segments: usize,
-    /// So many of the last are lost, and so many of the first retransmissions on that path.
+    /// The last `lost` segments are lost, and the first `lost_again` retransmissions on the same path.
     lost: usize,
     lost_again: usize,
 }
 
-/// How long the burst takes, and how many segments left for it.
+/// Returns how long the burst takes, and how many segments were sent for it.
 fn complete(tail_loss: TailLoss, burst: Burst) -> (Span, usize) {
     let links = [Faults::none(burst.near), Faults::none(burst.far)];
     let mut config = Config::default();
     config.tcp.tail_loss = tail_loss;
     let mut network = Network::new(config.clone(), config, &links, 1);
     network.hosts[0].finishes = false;
-    // Enough to have the paths measured.
+    // This is enough data to have the paths measured.
     network.connect(20 * SEGMENT, 0);
     network.run(Span::from_secs(3));
     assert_eq!(network.hosts[1].read.len(), 20 * SEGMENT);
@@ -56,8 +56,8 @@ fn complete(tail_loss: TailLoss, burst: Burst) -> (Span, usize) {
     (network.now.since(begun), network.log.iter().filter(with_data).count())
 }
 
-/// Bursts by paths, segments, lost tail, and whether the first retransmission is lost, too. The burst's path
-/// is never the longer one: minRTT would send nothing there.
+/// Returns bursts that vary by paths, segments, lost tail, and whether the first retransmission is lost, too.
+/// The burst's path is never the longer one, because minRTT would send nothing there.
 fn bursts() -> impl Iterator<Item = Burst> {
     [(25, 25), (25, 65), (10, 100)].into_iter().flat_map(|(near, far)| {
         [5, 10].into_iter().flat_map(move |segments| {

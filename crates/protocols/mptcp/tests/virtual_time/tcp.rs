@@ -1,4 +1,4 @@
-//! Plain TCP: each mechanism.
+//! Plain TCP, one test for each mechanism.
 
 use std::net::SocketAddr;
 
@@ -65,13 +65,13 @@ fn without_options() {
     }
 }
 
-/// Segments with data that the client sent.
+/// Returns the segments with data that the client sent.
 fn data(network: &Network) -> impl Iterator<Item = &Segment> {
     let sent = network.log.iter().filter(|(_, from, segment)| *from == 0 && !segment.payload.is_empty());
     sent.map(|(_, _, segment)| segment)
 }
 
-/// A logged network in which the filter sees each segment.
+/// Creates a network with a log, in which the filter sees each segment.
 fn watched(config: Config, filter: impl FnMut(usize, &mut Segment) -> bool + 'static) -> Network {
     let mut network = Network::new(config.clone(), config, &[Faults::none(20)], 1);
     network.keeps_log = true;
@@ -86,7 +86,7 @@ fn ended(network: &Network, host: usize) -> Option<SubflowError> {
     })
 }
 
-/// The n-th segment with data of the client is lost, once.
+/// Returns a filter that loses the client's segments with data whose numbers (from 1) are in `lost`.
 fn loses(lost: Vec<usize>) -> impl FnMut(usize, &mut Segment) -> bool {
     let mut count = 0;
     move |from, segment| {
@@ -110,7 +110,7 @@ fn one_loss_is_repaired_in_a_round_trip() {
 
 #[test]
 fn a_retransmission_that_is_lost_is_found_by_what_was_sent_after_it() {
-    // The fourth segment, and its first retransmission.
+    // The filter loses the fourth segment and its first retransmission.
     let mut network = Network::new(plain(), plain(), &[Faults::none(20)], 1);
     network.keeps_log = true;
     let (mut first, mut copies) = (None, 0);
@@ -131,8 +131,8 @@ fn a_retransmission_that_is_lost_is_found_by_what_was_sent_after_it() {
     let copies = network.log.iter().filter(|(_, from, segment)| {
         *from == 0 && segment.seq == first.wrapping_add(3 * 1448) && !segment.payload.is_empty()
     });
-    // With the window; a round trip after it; and a round trip and the reordering window (an eighth of one)
-    // after that, because what left right behind it has arrived.
+    // The segment leaves with the window, then a round trip later, then a round trip and the reordering
+    // window (an eighth of one) after that, because the segment that was sent right behind it has arrived.
     let times: Vec<_> = copies.map(|(at, ..)| at.since(begun).as_millis()).collect();
     assert_eq!(times, [40, 80, 125]);
 }
@@ -224,7 +224,7 @@ fn segments_fit_the_smaller_mtu() {
     network.keeps_log = true;
     network.connect(20_000, 0);
     assert!(network.run_until_closed(Span::from_secs(9)));
-    // 576 bytes without two headers of 20 and timestamps of 12.
+    // A packet of 576 bytes, without two headers of 20 bytes and timestamps of 12.
     assert_eq!(data(&network).map(|segment| segment.payload.len()).max(), Some(524));
 }
 
@@ -251,7 +251,8 @@ fn initial_numbers_differ_by_pair_and_by_time() {
         let syns = network.log.iter().filter(|(_, from, segment)| *from == 0 && segment.flags == Flags::SYN);
         seen.push(syns.map(|(_, _, segment)| segment.seq).collect::<Vec<_>>());
     }
-    // The same secret, pair and time: the same number (RFC 6528 section 3). Another pair: far away.
+    // The same secret, pair and time give the same number (RFC 6528 section 3); another pair gives a distant
+    // one.
     assert!(seen.iter().all(|numbers| *numbers == seen[0] && numbers.len() == 2));
     assert!(seen[0][0].abs_diff(seen[0][1]) > 1_000_000);
 }
@@ -262,7 +263,7 @@ fn an_old_duplicate_is_dropped_by_its_timestamp() {
     network.connect(2_900_000, 0);
     network.run(Span::from_millis(200));
     let mut old = data(&network).last().unwrap().clone();
-    // Within the window, but from another life of the sequence numbers.
+    // The number is within the window, but from another life of the sequence numbers.
     old.seq = old.seq.wrapping_add(30_000);
     let written = old.options.iter().flatten().next().unwrap();
     let TcpOption::Timestamps { value, echo } = written else { panic!("{written:?}") };

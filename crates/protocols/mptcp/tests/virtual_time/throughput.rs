@@ -1,21 +1,21 @@
-//! How much of links with a rate and a queue is used.
+//! The share of a link's rate that a transfer uses, over links with a rate and a queue.
 
 use anabranch_algo::Span;
 use anabranch_mptcp::Config;
 
 use crate::network::{Faults, Network};
 
-/// Bytes of data in a segment on these links, of 1,500.
+/// Bytes of data in a segment of 1,500 bytes on these links.
 const PAYLOAD: f64 = 1_420.0;
 
-/// A link of so many Mbit/s with this round trip and a queue of one product of both.
+/// Returns a link of `mbit` Mbit/s with this round trip and a queue of one bandwidth-delay product.
 fn link(mbit: u64, rtt_ms: u64) -> Faults {
     let gap = Span::from_nanos(1_500 * 8 * 1_000 / mbit);
     let queue = rtt_ms * 1_000_000 / gap.as_nanos();
     Faults { gap, queue, ..Faults::none(rtt_ms / 2) }
 }
 
-/// Mbit/s of data of an upload, from its begin to its last byte.
+/// Returns the data rate of an upload from its begin to its last byte, Mbit/s.
 fn upload(bytes: usize, links: &[Faults]) -> f64 {
     let mut network = Network::new(Config::default(), Config::default(), links, 1);
     network.connect(bytes, 0);

@@ -1,4 +1,4 @@
-//! A namespace whose kernel is one end, and a host of ours behind TUN devices the other.
+//! A namespace whose kernel is one end; our host behind TUN devices is the other.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) fn own_address(no: u8, v6: bool) -> IpAddr {
 }
 
 impl Bed {
-    /// `None`, counted as a skip, without the rights.
+    /// Returns `None`, counted as a skip, if the test has not the rights to make a namespace.
     pub(crate) fn new() -> Option<Self> {
         testing::side_by_side();
         if !std::path::Path::new("/dev/net/tun").exists() {
@@ -48,14 +48,14 @@ impl Bed {
         self.namespace.sysctl("net.mptcp.checksum_enabled", "1").unwrap();
     }
 
-    /// The kernel announces its address on link `no`.
+    /// Has the kernel announce its address on link `no`.
     pub(crate) fn announce(&self, no: u8) {
         let endpoint =
             Endpoint { flags: EndpointFlags::SIGNAL, ..Endpoint::subflow(kernel_address(no, false), None) };
         self.namespace.run(|| PathManager::open()?.add_endpoint(&endpoint)).unwrap().unwrap();
     }
 
-    /// Does something with the kernel's endpoint for its address on link `no`.
+    /// Runs `work` on the kernel's endpoint for its address on link `no`.
     fn endpoint(
         &self,
         no: u8,
@@ -70,12 +70,12 @@ impl Bed {
         self.namespace.run(find).unwrap().unwrap();
     }
 
-    /// The kernel loses its address on link `no`.
+    /// Removes the kernel's address on link `no`.
     pub(crate) fn retract(&self, no: u8) {
         self.endpoint(no, |manager, endpoint| manager.del_endpoint(endpoint));
     }
 
-    /// The kernel uses link `no` only where no other will do, or does not care any more.
+    /// Sets whether the kernel uses link `no` as a backup only.
     pub(crate) fn set_backup(&self, no: u8, backup: bool) {
         let flags = if backup { EndpointFlags::BACKUP } else { EndpointFlags::NONE };
         self.endpoint(no, |manager, endpoint| manager.set_flags(endpoint, EndpointFlags::SIGNAL | flags));
@@ -93,7 +93,7 @@ impl Bed {
         Some(TunHost::new(config, links, announce).unwrap())
     }
 
-    /// A socket of the kernel, in the namespace.
+    /// Returns a socket of the kernel, in the namespace.
     pub(crate) fn socket(&self, multipath: bool, v6: bool) -> Socket {
         let protocol = if multipath { Protocol::MPTCP } else { Protocol::TCP };
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
@@ -108,7 +108,7 @@ impl Bed {
         socket
     }
 
-    /// The kernel's counters of Multipath TCP that are not zero.
+    /// Returns the kernel's counters of Multipath TCP that are not zero.
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         let text = self.namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/netstat"));
         let text = text.unwrap().unwrap();

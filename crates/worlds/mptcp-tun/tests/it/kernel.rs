@@ -74,7 +74,7 @@ fn our_client_follows_an_announced_address() {
     let id = host.connect(None, SocketAddr::new(kernel_address(1, false), PORT));
     let seen = run(&mut host, id, &up, false, |_, _, _| true);
     assert!(server.join().unwrap() == up && seen.read == down);
-    // Both of our addresses to both of the kernel's.
+    // There are subflows from both of our addresses to both of the kernel's.
     assert!(seen.is_multipath() && seen.ups() >= 3, "{:?}", seen.events);
     assert_eq!(bed.counters().get("EchoAdd"), Some(&1), "{:?}", bed.counters());
     bed.assert_clean();

@@ -1,4 +1,4 @@
-//! Our stack and the kernel's, over TUN devices in a namespace. Needs root; says so and passes without.
+//! Our stack and the kernel's, over TUN devices in a namespace. Without root, the tests say so and pass.
 #![cfg(target_os = "linux")]
 
 mod bed;

@@ -10,7 +10,7 @@ use anabranch_net::testing;
 
 use crate::bed::{Bed, PORT, kernel_address, own_address};
 
-/// A host on links `from` and the one after it.
+/// Returns a host on link `from` and the link after it.
 fn host(bed: &Bed, from: u8, announce: bool) -> Option<TunHost> {
     let make = |no| {
         let (own, kernel) = (own_address(no, false), kernel_address(no, false));
@@ -21,14 +21,14 @@ fn host(bed: &Bed, from: u8, announce: bool) -> Option<TunHost> {
     Some(TunHost::new(Config::default(), links, announce).unwrap())
 }
 
-/// A file with these bytes, which ends after them.
+/// Returns a file with these bytes, which ends after them.
 fn file(bytes: Vec<u8>) -> PipeReader {
     let (reader, mut writer) = pipe().unwrap();
     thread::spawn(move || writer.write_all(&bytes));
     reader
 }
 
-/// One end, to its end: what it wrote to its output, and what it counted.
+/// Runs one end until it is finished. Returns its output and its totals.
 fn run(mut host: TunHost, peer: Peer, bytes: Vec<u8>) -> (Vec<u8>, RelayTotals) {
     let (mut input, mut output) = (file(bytes), Vec::new());
     let mut fell_back = false;

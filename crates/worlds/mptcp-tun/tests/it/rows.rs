@@ -1,4 +1,4 @@
-//! Rows of interoperation with the kernel: families, checksums, one to four subflows, in both roles; and what
+//! Rows of interoperation with the kernel: families, checksums and one to four subflows, in both roles; and
 //! changes in the middle of a transfer.
 
 use std::io::{Read as _, Write as _};
@@ -11,8 +11,8 @@ use anabranch_net::testing;
 use crate::bed::{Bed, PORT, kernel_address, own_address};
 use crate::transfer::{ONE, Plan, run, with_kernel_client, with_kernel_server};
 
-/// The connection is Multipath TCP, as it began, and has had so many subflows; the kernel has nothing to
-/// complain of.
+/// Checks that the connection stayed Multipath TCP and had this number of subflows, and that the kernel
+/// counted no error.
 macro_rules! assert_row {
     ($bed:expr, $seen:expr, $subflows:expr, $row:expr) => {
         let (bed, seen) = (&$bed, &$seen);
@@ -22,11 +22,12 @@ macro_rules! assert_row {
     };
 }
 
-/// All rows of a role and a family: one to four subflows, with checksums of either end and without.
+/// Runs all rows of a role and a family: one to four subflows, with and without checksums.
 fn rows(v6: bool, is_server: bool) {
     for (links, checksums) in (1..=4).flat_map(|links| [(links, false), (links, true)]) {
         let Some(bed) = Bed::new() else { return };
-        // The kernel makes no subflows any more once its program has finished: it must not find room for all.
+        // The kernel makes no further subflows once its program has finished, so our buffer must not hold all
+        // its data.
         let receive_buffer_bytes = if is_server { 200_000 } else { 4 << 20 };
         let config = Config { checksums, receive_buffer_bytes, ..Config::default() };
         let (holds, bytes) = if is_server { (true, 8_000_000) } else { (false, 1_500_000) };
@@ -90,7 +91,7 @@ fn a_path_of_the_kernel_becomes_backup() {
         }
         is_done
     });
-    // From both of our addresses to both of the kernel's.
+    // There are subflows from both of our addresses to both of the kernel's.
     assert_row!(bed, seen, 4, "the kernel's backup");
     assert!(bed.counters().get("MPPrioTx") >= Some(&1), "{:?}", bed.counters());
 }
@@ -122,7 +123,7 @@ fn our_client_gets_a_link_and_loses_the_first() {
             host.add_link(bed.link(2, false).unwrap(), false);
             added = true;
         } else if !removed && seen.ups() == 2 {
-            // Its device stays, as the kernel's address is on it.
+            // Our device stays, because the kernel's address is on it.
             let now = host.now();
             host.stack().remove_address(now, own_address(1, false));
             host.set_silent(own_address(1, false), true);
@@ -177,12 +178,13 @@ fn a_connection_begins_although_the_first_link_is_dead() {
     assert!(took.unwrap().as_millis() < 1_000, "{took:?}");
 }
 
-/// Byte `at` of the large transfer.
+/// Returns byte `at` of the large transfer.
 const fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8
 }
 
-/// Both directions, compared byte by byte as they come. `ANABRANCH_LONG=1` makes it 1 GiB each way.
+/// Compares both directions byte by byte as they arrive. `ANABRANCH_LONG=1` makes the transfer 1 GiB each
+/// way.
 #[test]
 fn a_large_transfer_is_whole() {
     let total: u64 = testing::extent(12 << 20, 1 << 30);

@@ -17,7 +17,7 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed) >> 8) as u8).collect()
 }
 
-/// What our end saw.
+/// The events and data that our end saw.
 pub(crate) struct Seen {
     pub(crate) events: Vec<ConnectionEvent>,
     pub(crate) read: Vec<u8>,
@@ -36,8 +36,8 @@ impl Seen {
     }
 }
 
-/// Runs our end until the connection is closed: writes `bytes`, reads all. `each` sees the host now and then,
-/// and says whether this end may finish; if it `holds`, it reads nothing before.
+/// Runs our end until the connection is closed: writes `bytes` and reads everything. `each` is called from
+/// time to time and returns whether this end may finish. If it `holds`, it reads nothing before that.
 pub(crate) fn run(
     host: &mut TunHost,
     mut id: Option<ConnectionId>,
@@ -85,7 +85,8 @@ pub(crate) fn run(
     }
 }
 
-/// The kernel's program: writes and reads at once, until both directions have ended.
+/// Runs the kernel's program, which writes and reads at once until both directions have ended. Returns the
+/// data that it read.
 pub(crate) fn program(socket: &Socket, bytes: Vec<u8>) -> Vec<u8> {
     let writer = socket.try_clone().unwrap();
     let writing = thread::spawn(move || {
@@ -98,7 +99,7 @@ pub(crate) fn program(socket: &Socket, bytes: Vec<u8>) -> Vec<u8> {
     read
 }
 
-/// How a transfer is to go.
+/// The plan of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) multipath: bool,
@@ -108,7 +109,7 @@ pub(crate) struct Plan {
     pub(crate) holds: bool,
 }
 
-/// The kernel accepts, our host connects.
+/// Runs a transfer in which the kernel accepts and our host connects.
 pub(crate) fn with_kernel_server(
     bed: &Bed,
     config: Config,
@@ -127,7 +128,7 @@ pub(crate) fn with_kernel_server(
     seen
 }
 
-/// Our host accepts, the kernel connects.
+/// Runs a transfer in which our host accepts and the kernel connects.
 pub(crate) fn with_kernel_client(
     bed: &Bed,
     config: Config,
@@ -151,7 +152,7 @@ pub(crate) fn with_kernel_client(
     seen
 }
 
-/// A `Seen` of a transfer that could not be; nothing is to be asked of it.
+/// Returns the result of a transfer that was skipped. Tests must not check it.
 pub(crate) fn skipped() -> Seen {
     Seen { events: vec![ConnectionEvent::Established { multipath: true }], read: Vec::new() }
 }
