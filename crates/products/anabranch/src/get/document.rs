@@ -36,7 +36,7 @@ pub(super) fn fetch(
     Ok(document.body)
 }
 
-/// The fetch of a document, as a stage of the event loop.
+/// Fetches a document, as a stage of the event loop.
 struct DocumentFetch<'a> {
     url: &'a Url,
     max: usize,
@@ -46,7 +46,7 @@ struct DocumentFetch<'a> {
     is_asked: bool,
     body: Vec<u8>,
     is_whole: bool,
-    /// When the document is given up.
+    /// The time at which the document is given up.
     until: Time,
 }
 
