@@ -300,8 +300,9 @@ pub enum Verified {
     Whole,
     /// Each file of a directory, before it gets its final name.
     Files,
-    /// Only the whole content, with the BLAKE3 hash of an earlier run. In that run no other hash was known, or
-    /// only the date of the file shows that it has not changed. The servers say that it has not changed since.
+    /// Only the whole content, with the BLAKE3 hash of an earlier run. In that run no other hash was known,
+    /// or only the date of the file shows that it has not changed. The servers say that it has not changed
+    /// since.
     Unchanged,
     /// No part, because no hash is known. Mirrors were at most compared with each other.
     #[default]

@@ -64,8 +64,8 @@ pub(super) fn fetch<'o>(
             }
         };
         trials.forget_versions(&mut attempt);
-        // A reader cannot take back bytes that it was given, so it gets one variant only. A wrong part file is
-        // kept as long as another variant, or a server that could not be asked, may still need it.
+        // A reader cannot take back bytes that it was given, so it gets one variant only. A wrong part file
+        // is kept as long as another variant, or a server that could not be asked, may still need it.
         let is_only = request.reader.is_some() || !candidates.has_others();
         let patience = (!is_only).then(|| attempt.variant.patience());
         let has_others = !is_only || !attempt.found.unheard.is_empty();

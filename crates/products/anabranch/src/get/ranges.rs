@@ -1,8 +1,8 @@
 //! Fetches parts of a file without the rest.
+//!
 //! A transfer of ranges is a transfer that is [read in order](super::Reader) and whose other blocks count as
 //! if they had arrived. So it uses all mirrors and paths, and verifies blocks, as every other transfer does.
 //! It refuses directories and several files. It cannot check the whole file or its signature.
-//! them.
 
 use std::ops::Range;
 #[cfg(feature = "tokio")]
