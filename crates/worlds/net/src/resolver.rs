@@ -24,13 +24,13 @@ use anabranch_algo::{Span, Time};
 
 use crate::Clock;
 
-/// The most names that are looked up at the same time, each by a thread of its own.
+/// The largest number of names that are looked up at once, each by a separate thread.
 const THREADS_MAX: u64 = 64;
 
 /// A function that finds the addresses of a name; the ports of its result do not count.
 type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// The state of a name.
+/// Describes the state of a name.
 enum Entry {
     /// The name is being looked up.
     Asked(Asked),
@@ -47,7 +47,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// Returns when the name's look-up ended, if it has ended.
+    /// Returns the time at which the name's look-up ended, if it has ended.
     fn since(&self) -> Option<Time> {
         match self {
             Self::Asked(_) => None,
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// A name that is being looked up.
+/// Describes a name that is being looked up.
 struct Asked {
     /// The tasks to wake when the look-up ends.
     wakers: Vec<Waker>,
@@ -64,8 +64,8 @@ struct Asked {
     before: Vec<SocketAddr>,
     /// The clients in whose queues the name is; empty once a thread has taken the name.
     queues: Vec<Client>,
-    /// How many callers wait for the name in [`Resolver::resolve`]. Callers of [`Resolver::poll`] may come
-    /// back, so `is_polled` records only that there was one.
+    /// The number of callers that wait for the name in [`Resolver::resolve`]. Callers of [`Resolver::poll`]
+    /// may come back, so `is_polled` records only that one has called.
     waiting: usize,
     is_polled: bool,
     /// The name's place among the names that may be looked up at once.
