@@ -36,8 +36,7 @@ const TARGET_US_MIN: u32 = 5_000;
 const SAMPLES_MIN: u32 = 4;
 /// The weight of a new delay at a loss: 1 in 4.
 const SMOOTHING: u32 = 4;
-/// The window of a slowdown, and the smallest of all: two packets, plus a margin that keeps them whole when
-/// numbers are rounded.
+/// The window of a slowdown, and the smallest of all: two packets, with a margin against rounding.
 const LOW: Window = Window::from_units(2 * Window::ONE + Window::ONE / 256);
 /// The number of round trips for which a slowdown stays low, and after which the first slowdown begins.
 const LOW_ROUND_TRIPS: u64 = 2;

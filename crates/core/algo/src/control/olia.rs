@@ -13,7 +13,8 @@
 //!
 //! Where the text is silent, or other texts differ:
 //!
-//! * Paths are ranked by l/r², the square of what a TCP would get of them, not by l²/r as some texts print.
+//! * Paths are ranked by l/r², the square of the rate that a TCP would reach, not by l²/r as some texts
+//!   print.
 //! * Largest means largest, to the last bit: there is no tolerance. Paths that do not differ have equal
 //!   numbers, computed alike, so they do tie. Where they differ by next to nothing, α only makes equal what
 //!   is not quite (it goes to zero once the best path has the largest window), at 1/N packets a round trip at

@@ -24,9 +24,9 @@ pub(super) struct Cycle {
     pub(super) rounds: u32,
     /// The time at which the group's last probe began.
     pub(super) probe_at: Time,
-    /// Whether samples of a probe arrive that has not lost too much.
+    /// Whether arriving samples belong to a probe that has not lost too much.
     pub(super) is_sampling: bool,
-    /// Whether samples of a probe arrive that is already over.
+    /// Whether arriving samples belong to a probe that is already over.
     pub(super) is_stopping: bool,
     /// Whether the last probe lost more than two percent, and whether it ended at the bound of an earlier
     /// probe that had.
