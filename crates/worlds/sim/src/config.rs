@@ -180,7 +180,7 @@ pub struct LinkConfig {
     /// The probability that a packet is held back by [`reorder_by`](Self::reorder_by), so that others
     /// overtake it.
     pub reorder: f64,
-    /// How long a reordered packet is held back, in addition to its delay.
+    /// The time for which a reordered packet is held back, in addition to its delay.
     pub reorder_by: Span,
     /// The numbers of packets to drop, counting packets offered to the link from 1. They are dropped before
     /// the queue.

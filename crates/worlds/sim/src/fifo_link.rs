@@ -83,7 +83,7 @@ struct OptionalState {
     dropped_bytes: u64,
 }
 
-/// How an admitted packet enters the link: its jitter, and whether it gets a congestion mark.
+/// Says how an admitted packet enters the link: its jitter, and whether it gets a congestion mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     late: Span,
