@@ -69,7 +69,7 @@ pub enum Event {
 pub enum Control {
     /// Continues the operation.
     Continue,
-    /// Stops the operation soon and keeps what has arrived. A transfer then fails with
+    /// Stops the operation soon and keeps the bytes that have arrived. A transfer then fails with
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was already complete.
     ///
     /// This can only be the answer to an event, so it may have to wait for the next [`Event::Progress`]. A

@@ -88,7 +88,7 @@ struct MirrorState {
     reserve: bool,
     /// The number of range requests that the mirror has begun to answer.
     answers: u64,
-    /// How a change of the mirror's `ETag` or date since it was first asked is treated; `None` if neither has
+    /// The treatment of a change of the mirror's `ETag` or date since its first answer; `None` if neither has
     /// changed.
     changed: Option<ChangedVersion>,
 }

@@ -281,7 +281,7 @@ impl DestPath {
     }
 
     /// Returns the names of the part and its journal: the file's name with `.part` and with `.part.journal`.
-    /// If these would be too long, the file's name is cut, and a hash of it replaces what was cut.
+    /// If these would be too long, the file's name is cut, and a hash of the name replaces the rest.
     ///
     /// In a directory that is fetched whole, the part is named [`PART_PREFIX`] and a hash of the file's name,
     /// and the journal has the suffix `.journal` besides. [`Directory::place`] refuses files with such names,
