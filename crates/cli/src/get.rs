@@ -125,8 +125,7 @@ fn named(args: &args::Get) -> Outcome<Get> {
     let is_name = |what: &str| match what.parse::<Uri>() {
         Ok(uri) => uri.from.is_empty() && uri.mirrors.is_empty() && args.from.is_empty(),
         Err(_) if what.contains("://") || Path::new(what).exists() => false,
-        // A name that is wrong after its scope is treated as a name, so that the error says what is wrong
-        // with it.
+        // A name that is wrong after its scope is treated as a name, so that the error describes the mistake.
         Err(_) => what.split_once('/').is_some_and(|(scope, _)| scope.parse::<Scope>().is_ok()),
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));

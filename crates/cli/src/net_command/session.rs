@@ -73,8 +73,8 @@ pub(super) fn status(args: &Status) -> Outcome {
     commands::status::<State>(args.json)
 }
 
-/// Returns the domain that is up under a name. Returns `None` if the name means a built-in network or a file
-/// instead.
+/// Returns the domain that is up under a name; `None` if no such domain is up, or if the name belongs to a
+/// built-in network or a file.
 ///
 /// # Errors
 /// 2 if the domain belongs to another user, 1 if it does not answer.
