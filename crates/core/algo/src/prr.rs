@@ -5,11 +5,10 @@
 //! packets have left the network, or, if many were lost, sends at once all packets that the new window has
 //! room for. Instead, each acknowledgement allows a part of the packets that it reports as delivered:
 //! * While more than `ssthresh` is in flight, it allows `ssthresh` / `RecoverFS` of them, so that the flight
-//!   reaches the
-//!   new window evenly within a round trip.
+//!   reaches the new window evenly within a round trip.
 //! * Below that, it allows as many as were delivered (the conservative bound). An acknowledgement that shows
 //!   progress without a further loss allows one packet more (SafeACK: the slow-start bound), up to
-//! `ssthresh`.
+//!   `ssthresh`.
 //!
 //! The machine follows RFC 9937 section 6, in packets instead of bytes. One rule is ours: where nothing is
 //! left in flight when the loss is found, as after the probe of a lost tail, no acknowledgement will come
