@@ -1,5 +1,5 @@
-//! The command line: all commands, and the options of those that have no file of their own for them. An
-//! option is declared once; help, manual pages and completions are made from the declaration.
+//! Declares the command line: all commands, and the options of commands that have no separate file for them.
+//! An option is declared once; help, manual pages and completions are made from the declaration.
 
 mod http_options;
 
@@ -24,7 +24,7 @@ use crate::network_options::{Class, Network};
 use crate::programs::PROGRAMS;
 use crate::usage;
 
-/// How long `get` waits without any answer before it gives up, in seconds.
+/// The time without any answer after which `get` gives up, in seconds.
 pub const TIMEOUT_S: u64 = anabranch::get::TIMEOUT.as_secs();
 
 /// anabranch downloads one file from many sources over all your network links at once, verifies every byte,
@@ -84,8 +84,8 @@ pub enum Command {
     Completions(Completions),
 }
 
-/// Returns the definition of all commands. Those that are not built into this program have a name and a
-/// summary.
+/// Returns the definition of all commands. Commands that are not built into this program have only a name and
+/// a summary.
 #[must_use]
 pub fn command() -> clap::Command {
     let others = PROGRAMS.iter().flat_map(|program| program.commands);
@@ -374,12 +374,12 @@ fn groups(text: &str) -> Result<Groups, String> {
     })
 }
 
-/// The value of `--via`.
+/// Holds the value of `--via`.
 #[derive(Clone, Debug)]
 pub struct Via {
     /// The interface or the local address.
     pub egress: Egress,
-    /// The largest rate at which data is taken over it.
+    /// The largest rate at which data is received over it.
     pub limit: Option<Rate>,
 }
 
@@ -390,7 +390,7 @@ fn get_via(text: &str) -> Result<Via, String> {
     Egress::parse(&name).map(|egress| Via { egress, limit }).map_err(|e| format!("{e}{several}"))
 }
 
-/// A source. Curl's bundle -fsSL would name one.
+/// Parses a source. Refuses curl's bundle -fsSL, which would otherwise name one.
 fn source(text: &str) -> Result<HostPort, String> {
     let is_bundle = text.contains(['S', 'L']) && text.bytes().all(|letter| b"sSLkOJv".contains(&letter));
     if is_bundle { Err(usage::CURL.to_owned()) } else { text.parse() }
@@ -423,13 +423,14 @@ impl TypedValueParser for Controllers {
         if let Some(name) = name {
             return Ok(name.to_owned());
         }
-        // The error message, with the most similar valid name, is about the half that is wrong.
+        // The error message, with the most similar valid name, is about the wrong half.
         let (rule, start) = value.to_str().and_then(|name| name.split_once('+')).unzip();
         let entry = ALGORITHMS.iter().find(|a| Some(a.name) == rule);
         match (entry.map(|a| a.slow_start.is_some()), start) {
             (Some(true), Some(start)) => PossibleValuesParser::new(SLOW_STARTS.iter().map(|s| s.name))
                 .parse_ref(cmd, arg, start.as_ref()),
-            // One that has a start of its own is wrong with another: all of it is.
+            // A controller with its own start is invalid with another start, so the message is about the
+            // whole value.
             (known, _) => PossibleValuesParser::new(ALGORITHMS.iter().map(|a| a.name)).parse_ref(
                 cmd,
                 arg,

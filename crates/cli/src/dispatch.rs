@@ -1,5 +1,5 @@
-//! The beginning and the end of every program of the command: finds out which program a command line is for,
-//! and turns the outcome into an exit status.
+//! Begins and ends every program of the command: finds out which program a command line is for, and turns the
+//! outcome into an exit status.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::{json, man, stdout, usage};
 /// The commands that every program has.
 const SHARED: [&str; 3] = ["man", "completions", "help"];
 
-/// The decision whether a program runs its command line itself.
+/// Says whether a program runs its command line itself.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     /// The program runs this itself. The first word is [`MAIN`].
@@ -27,7 +27,7 @@ enum Line {
     Other(&'static str, Vec<OsString>),
 }
 
-/// Decides what the program `own` does with the words after its name.
+/// Decides how the program `own` handles the words after its name.
 fn line(own: &'static str, words: Vec<OsString>) -> Line {
     let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();
     let command = own.strip_prefix("anabranch-");
@@ -47,7 +47,7 @@ fn line(own: &'static str, words: Vec<OsString>) -> Line {
     }
 }
 
-/// Runs a program. Reads its command line, and runs it with `run`, or runs the program that has the command.
+/// Runs a program: reads its command line, and runs it with `run`, or runs the program that has the command.
 /// Ends with the exit status.
 #[must_use]
 pub fn main(own: &'static str, run: impl FnOnce(&Command) -> Outcome) -> ExitCode {
@@ -88,7 +88,7 @@ fn catch_file_limit() -> Outcome {
     caught.map(drop).map_err(|e| Failure::other(format!("cannot catch signals: {e}")))
 }
 
-/// Fails for a command that [`main`] gives to another program.
+/// Fails for a command that [`main`] passes to another program.
 ///
 /// # Errors
 /// Always.

@@ -19,7 +19,7 @@ use crate::signals::stop_on_signals;
 use crate::stdout;
 use crate::view::{Mode, Summary, View};
 
-/// The most names that are read from standard input.
+/// The largest number of names that are read from standard input.
 const LINES_MAX: usize = 10_000;
 
 /// Fetches the content that `args` name.
@@ -70,7 +70,7 @@ pub fn get(args: &args::Get) -> Outcome {
     result
 }
 
-/// Returns the line with the URI of what has come.
+/// Returns the line with the URI of the content that has arrived.
 fn uri(what: &[String], report: &Report) -> Outcome<String> {
     if let Some(given) = what.iter().find(|name| name.parse::<Uri>().is_ok()) {
         return Ok(format!("{given}\n"));
@@ -120,13 +120,12 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
 /// Makes a request for the content that the arguments name.
 fn named(args: &args::Get) -> Outcome<Get> {
     // The environment only says that this machine is in a network, so not every argument is a name there. A
-    // URI is, if it names no source and `--from` is not given, because then only the network can know
+    // URI is a name if it names no source and `--from` is not given, because then only the network can know
     // sources.
     let is_name = |what: &str| match what.parse::<Uri>() {
         Ok(uri) => uri.from.is_empty() && uri.mirrors.is_empty() && args.from.is_empty(),
         Err(_) if what.contains("://") || Path::new(what).exists() => false,
-        // A name that is wrong after its scope is treated as a name, so that the error says what is wrong
-        // with it.
+        // A name that is wrong after its scope is treated as a name, so that the error describes the mistake.
         Err(_) => what.split_once('/').is_some_and(|(scope, _)| scope.parse::<Scope>().is_ok()),
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));

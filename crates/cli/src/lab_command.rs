@@ -1,4 +1,4 @@
-//! `anabranch lab`: runs experiments. The crate `lab` has the simulation and makes rows from numbers; this
+//! Runs `anabranch lab`: experiments. The crate `lab` has the simulation and makes rows from numbers; this
 //! module has files, threads and output.
 
 pub mod args;
@@ -22,8 +22,8 @@ use args::{Lab, LabCommand};
 /// Runs a command of the laboratory.
 ///
 /// # Errors
-/// 2 if a scenario is invalid, 6 if a file cannot be written, 7 if a condition was not met or a value is not
-/// where it is expected, 130 on Ctrl-C.
+/// 2 if a scenario is invalid, 6 if a file cannot be written, 7 if a condition was not met or a value is
+/// outside of its expected range, 130 on Ctrl-C.
 pub fn lab(args: &Lab) -> Outcome {
     match &args.command {
         LabCommand::List(args) => list::list(args),

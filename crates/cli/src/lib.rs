@@ -1,7 +1,7 @@
 //! The `anabranch` command as a library, so that tests and fuzzers can use its parts.
 //!
 //! **Purpose.** The part that people use: options, files, the live view, exit statuses. The crate `anabranch`
-//! does the work; its loops connect machines, sockets and disks.
+//! does the work: its loops connect machines, sockets and disks.
 //!
 //! **Non-goals.** No protocols and no decisions (they are in `mmtp` and `algo`). This is no stable API: the
 //! stable interface is the command line, its exit status and its JSON.

@@ -1,5 +1,5 @@
-//! `anabranch net`: shows networks as graphs and finds paths in them, which the crate `topology` does. It
-//! also brings up whole domains on this machine.
+//! Runs `anabranch net`: shows networks as graphs and finds paths in them, with the crate `topology`. It also
+//! brings up whole domains on this machine.
 
 pub mod args;
 pub mod domain_args;
@@ -127,7 +127,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// A line of a network, as a line of JSON.
+/// Reports a line of a network, as a line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     from: &'a str,
@@ -219,7 +219,7 @@ fn list(as_json: bool) -> Outcome {
     print(out.as_bytes())
 }
 
-/// A path, as a line of JSON.
+/// Reports a path, as a line of JSON.
 #[derive(Serialize)]
 struct PathObject<'a> {
     group: u32,
@@ -232,7 +232,7 @@ struct PathObject<'a> {
     backward: Option<Identifier>,
 }
 
-/// A forwarding identifier, as a part of JSON.
+/// Reports a forwarding identifier, as a part of JSON.
 #[derive(Serialize)]
 struct Identifier {
     kind: Option<&'static str>,

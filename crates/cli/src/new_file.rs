@@ -27,7 +27,7 @@ pub(crate) fn create(path: &Path, text: &str) -> Outcome {
 /// Writes a new file that no other user may read.
 ///
 /// # Errors
-/// As [`create`].
+/// The errors of [`create`].
 #[cfg(feature = "network")]
 pub(crate) fn create_secret(path: &Path, text: &str) -> Outcome {
     let mut options = OpenOptions::new();

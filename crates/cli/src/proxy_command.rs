@@ -82,9 +82,9 @@ fn run<S: About + Send + Sync>(args: &RoleArgs<S>, role: &(impl Role<S> + Sync))
     }))
 }
 
-/// The steps of a role of the proxy, from its settings on.
+/// Defines the steps of a role of the proxy, from its settings on.
 trait Role<S> {
-    /// Adds the settings that were not given and that this process knows.
+    /// Adds the settings that were not given and that this process can determine.
     fn completed(&self, settings: S) -> S;
     /// Checks the settings.
     fn check(&self, settings: &S) -> Result<(), ConfigError>;

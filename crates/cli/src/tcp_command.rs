@@ -1,4 +1,4 @@
-//! `anabranch tcp`: runs Multipath TCP in this process.
+//! Runs `anabranch tcp`: Multipath TCP in this process.
 
 pub mod args;
 
@@ -71,7 +71,7 @@ fn failed(error: io::Error) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// Describes an event, or returns `None` if nothing is shown of it.
+/// Describes an event, or returns `None` if the event is not shown.
 fn told(event: &ConnectionEvent) -> Option<String> {
     match event {
         ConnectionEvent::Established { multipath: true } => Some("connected by Multipath TCP".to_owned()),

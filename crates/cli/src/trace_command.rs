@@ -1,4 +1,4 @@
-//! `anabranch trace`: a capture in, what it shows out. The work is done by the crate `anabranch-trace`.
+//! Runs `anabranch trace`: reads a capture and explains it. The crate `anabranch-trace` does the work.
 
 mod copy;
 mod study;
@@ -87,7 +87,7 @@ pub enum Definitions {
     Pam16,
 }
 
-/// What was read, and how that ended: the last object of --json.
+/// Reports the totals of a capture and how the reading ended: the last object of --json.
 #[derive(Serialize)]
 struct End<'a> {
     #[serde(flatten)]
@@ -96,18 +96,18 @@ struct End<'a> {
     end: json::End,
 }
 
-/// Runs it.
+/// Runs `anabranch trace`.
 ///
 /// # Errors
-/// 2 if it is no capture or is not there, 5 if it is damaged or cut off, 6 if standard output takes no more,
-/// 130 on Ctrl-C. What could be read is told before.
+/// 2 if the file is no capture or does not exist, 5 if it is damaged or cut off, 6 if standard output takes
+/// no more, 130 on Ctrl-C. The part that could be read is reported before.
 pub fn trace(args: &Trace) -> Outcome {
     let outcome = if args.definitions.is_some() { study::study(args) } else { explain(args) };
     if let Err(failure) = &outcome
         && args.json
         && failure.code == Code::Usage
     {
-        // Nothing was read: no totals.
+        // Nothing was read, so there are no totals.
         json::put("summary", &json::End::new(Some(failure)));
     }
     outcome
@@ -126,7 +126,8 @@ fn explain(args: &Trace) -> Outcome {
     let mut capture = Capture::open(input).map_err(|error| wrong(&error, &args.capture))?;
     let copy = args.anonymise.as_ref().map(|path| Copy::begin(path, args.key_file.as_deref()));
     let mut copy = copy.transpose()?;
-    // Ctrl-C ends tcpdump too, and with it the pipe: what is in it is read. A second one ends this at once.
+    // Ctrl-C also ends tcpdump, and with it the pipe, whose bytes are still read. A second Ctrl-C ends this
+    // process.
     let (_wake, stop) = stop_signals()?;
     let mut output = Output::new(args);
     let mut analysis = Analysis::new(|report| output.add(report));
@@ -174,7 +175,8 @@ fn open(path: &Path) -> Outcome<File> {
     Ok(file)
 }
 
-/// Reads both captures side by side; what could be read is told, with how that ended.
+/// Reads both captures side by side; returns the report of the part that could be read, and how the reading
+/// ended.
 fn both_ends(args: &Trace, server: &Path, stop: &AtomicBool) -> Outcome<(BothEndsReport, Outcome)> {
     let capture = |path| {
         let capture = Capture::open(open(path)?);
@@ -196,7 +198,7 @@ fn both_ends(args: &Trace, server: &Path, stop: &AtomicBool) -> Outcome<(BothEnd
     Ok((both.report(), end))
 }
 
-/// Writes the page; an older one is replaced.
+/// Writes the page; an older page is replaced.
 fn page(path: &Path, capture: &Path, summary: &Summary, totals: &Totals) -> Outcome {
     let name = capture.file_name().map_or_else(|| "standard input".into(), |name| name.to_string_lossy());
     let name = if name == "-" { "standard input".into() } else { name };
@@ -208,19 +210,19 @@ fn page(path: &Path, capture: &Path, summary: &Summary, totals: &Totals) -> Outc
     written.map_err(|e| new_file::failed(path, &e))
 }
 
-/// Where reports go, and the first error there.
+/// Holds the destinations of reports, and the first error in writing to them.
 struct Output {
-    /// The largest connections, for text and page.
+    /// The largest connections, for the text and the page.
     summary: Summary,
     form: Form,
     out: BufWriter<io::Stdout>,
     result: io::Result<()>,
 }
 
-/// What standard output gets of each connection.
+/// Selects the form in which standard output gets each connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Nothing before the end.
+    /// Prints nothing before the end.
     Text,
     Json,
     Csv,
@@ -284,7 +286,7 @@ impl Output {
     }
 }
 
-/// Why a capture could not be read on, as an exit status.
+/// Converts the reason why a capture could not be read further to a failure with an exit status.
 fn wrong(error: &CaptureError, capture: &Path) -> Failure {
     let code = match error {
         CaptureError::NotACapture(_) | CaptureError::Empty => Code::Usage,

@@ -5,14 +5,14 @@ use clap::error::{ContextKind, ContextValue};
 
 use crate::exit::Failure;
 
-/// Options whose values are not repeated in messages, because others may see these. A password before a host
-/// is not repeated either.
+/// The options whose values are not repeated in messages, because other users may see messages. A password
+/// before a host is not repeated either.
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
 /// The message for a source that looks like letters of curl's options: `-fsSL`.
 pub const CURL: &str = "these are options of curl";
 
-/// Options of curl, wget and aria2 that people give to `get`, and the hints for them.
+/// The options of curl, wget and aria2 that people give to `get`, and the hints for them.
 const ELSEWHERE: [(&[&str], &str); 16] = [
     (&["--split", "--max-connection-per-server"], "how many connections there are need not be said"),
     (&["--max-download-limit", "--max-overall-download-limit"], "it is --limit"),
@@ -33,7 +33,7 @@ const ELSEWHERE: [(&[&str], &str); 16] = [
 ];
 
 /// Writes clap's message as one line: the error, a similar option, and where to read on. Leaves out the tip
-/// to write `-- -X`, which is for file names that begin with a dash and which people rarely mean.
+/// to write `-- -X`, which is for file names that begin with a dash; users rarely mean such names.
 #[must_use]
 pub fn failure(error: &Error) -> Failure {
     let text = error.render().to_string();
@@ -79,7 +79,7 @@ pub fn failure(error: &Error) -> Failure {
     Failure::usage(message)
 }
 
-/// Whether invalid arguments ask for JSON. Then the error is printed as a summary, too.
+/// Returns whether invalid arguments ask for JSON. Then the error is also printed as a summary.
 #[must_use]
 pub fn wants_json(args: impl IntoIterator<Item = std::ffi::OsString>) -> bool {
     args.into_iter().take_while(|arg| arg != "--").any(|arg| arg == "--json")

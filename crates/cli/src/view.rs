@@ -1,4 +1,4 @@
-//! The view of a transfer: a line per path while it runs and a table at the end, or JSON.
+//! Shows a transfer: a line per path while it runs and a table at the end, or JSON.
 //!
 //! The library sends events at the pace of [`Mode::interval`], and [`View::draw`] draws them. On a terminal
 //! the lines are redrawn in place on standard error. The cursor is always left below them, so that Ctrl-C or
@@ -29,12 +29,12 @@ const REDRAW: Duration = Duration::from_millis(200);
 const REDRAW_JSON: Duration = Duration::from_secs(1);
 /// The time between two plain lines.
 const REDRAW_PLAIN: Duration = Duration::from_secs(5);
-/// The most path lines that are drawn on a terminal; further paths are only counted.
+/// The largest number of path lines that are drawn on a terminal; further paths are only counted.
 const PATH_LINES_MAX: usize = 24;
-/// The most notes that are printed during a transfer; further notes are only counted.
+/// The largest number of notes that are printed during a transfer; further notes are only counted.
 const NOTES_MAX: usize = 64;
 
-/// How the verdict on a file begins whose bytes nothing proves that the user trusts.
+/// The beginning of the verdict on a file for whose bytes there is no proof that the user trusts.
 const UNVERIFIED: &str = "UNVERIFIED";
 
 /// Writes a number of things: `1 connection`, `2 connections`.
@@ -43,14 +43,14 @@ pub fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether standard error is a terminal that lines can be redrawn on. A terminal that calls itself dumb, such
-/// as the shell of an editor, shows control sequences as text.
+/// Returns whether standard error is a terminal on which lines can be redrawn. A terminal that calls itself
+/// dumb, such as the shell of an editor, shows control sequences as text.
 #[must_use]
 pub fn can_redraw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The form of the report.
+/// Selects the form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Lines redrawn in place on a terminal.
@@ -64,7 +64,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the mode that the options ask for.
+    /// Returns the mode that the options select.
     #[must_use]
     pub fn of(json: bool, quiet: bool) -> Self {
         match (json, quiet) {
@@ -87,7 +87,7 @@ impl Mode {
     }
 }
 
-/// The end of a command: the report of the transfer, and the exit status of the process.
+/// Reports the end of a command: the report of the transfer, and the exit status of the process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// The report of the transfer.
@@ -108,7 +108,7 @@ impl Summary {
     }
 }
 
-/// The end of one of several files.
+/// Reports the end of one of several files.
 #[derive(Serialize)]
 struct FileSummary<'a> {
     url: &'a str,
@@ -121,7 +121,7 @@ struct Note<'a> {
     note: &'a str,
 }
 
-/// The view of one transfer.
+/// Shows one transfer.
 #[derive(Debug)]
 pub struct View {
     mode: Mode,
@@ -179,7 +179,7 @@ impl View {
         }
     }
 
-    /// Prints a note that wrong content came. It is printed even in [`Mode::Quiet`].
+    /// Prints a note that wrong content has arrived. It is printed even in [`Mode::Quiet`].
     fn warn(&mut self, warning: &str) {
         self.is_unverified_said |= warning.starts_with(UNVERIFIED);
         match self.mode {
@@ -204,7 +204,7 @@ impl View {
         }
     }
 
-    /// Removes the picture, before other output is printed.
+    /// Removes the picture to make room for other output.
     pub fn clear(&mut self) {
         self.lines.draw(&[]);
     }
@@ -237,7 +237,7 @@ fn average(progress: &Progress) -> u64 {
     if progress.elapsed_s > 0.0 { (fresh as f64 / progress.elapsed_s) as u64 } else { 0 }
 }
 
-/// Whether no source has told the length yet.
+/// Returns whether no source has stated the length yet.
 const fn is_unmeasured(s: &Progress) -> bool {
     s.total_bytes.is_none() && (s.done_bytes > 0 || s.note.is_some())
 }
@@ -266,7 +266,7 @@ fn total(s: &Progress) -> String {
     line
 }
 
-/// Returns the note of the progress, with how much of an existing file has been checked.
+/// Returns the note of the progress, with the checked part of an existing file.
 fn remark(s: &Progress) -> Option<String> {
     let note = s.note.clone()?;
     Some(s.checked_bytes.map(|checked| format!("{note}: {}", bytes(checked))).unwrap_or(note))
@@ -294,7 +294,7 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
     }
     let whole = total(s);
     match remark(s) {
-        // The note tells why no data arrives, so it gets a line of its own if the line is too long.
+        // The note says why no data arrives, so it gets a separate line if the line is too long.
         Some(note) if console::measure_text_width(&whole) > width => {
             let mut without = s.clone();
             without.note = None;
@@ -337,7 +337,7 @@ fn loss(path: &PathProgress) -> String {
     format!("{:.1} %", path.loss_percent)
 }
 
-/// Makes the column for the share that caches on the way sent, if there is any.
+/// Makes the column for the share that caches on the path sent, if caches sent any.
 fn cached(paths: &[PathProgress]) -> Option<Column> {
     let any = paths.iter().any(|path| path.cached_percent > 0.0);
     any.then(|| column("cached", 5, paths, |path| format!("{:.0} %", path.cached_percent)))
@@ -528,7 +528,7 @@ mod tests {
             for width in [0, 1, 10, 500] {
                 assert!(!live(&s, width).is_empty());
             }
-            // If nothing came, nothing is shown.
+            // If nothing arrived, nothing is shown.
             assert_eq!(end(&Summary::new(&report(s, false), None), 80).is_empty(), done_bytes == 0);
         }
         let mut unmeasured = of(5, 0);

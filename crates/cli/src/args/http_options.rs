@@ -1,4 +1,4 @@
-//! The options for HTTP servers, with the names that users of curl know.
+//! Declares the options for HTTP servers, with the names that users of curl know.
 
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,7 @@ pub struct Http {
     pub continue_at: Option<String>,
 }
 
-/// The value of `--checksum`.
+/// Holds the value of `--checksum`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnownHash {
     /// The hash itself.
@@ -165,7 +165,7 @@ fn checksum(text: &str) -> Result<KnownHash, String> {
     }
     match text.parse() {
         Ok(checksum) => Ok(KnownHash::Is(checksum)),
-        // The path may also be a pipe, as of <(…).
+        // The path may also be a pipe, such as the path that a shell gives for <(…).
         Err(_) if Path::new(text).exists() && !Path::new(text).is_dir() => Ok(KnownHash::In(text.into())),
         Err(e) => Err(match is_weak(text) {
             true => format!(
@@ -176,7 +176,7 @@ fn checksum(text: &str) -> Result<KnownHash, String> {
     }
 }
 
-/// Whether a text has the form of an MD5 or a SHA-1 hash.
+/// Returns whether a text has the form of an MD5 or a SHA-1 hash.
 fn is_weak(text: &str) -> bool {
     let (kind, hex) = text.split_once([':', '=']).unwrap_or(("", text));
     let kind = kind.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The script of the demonstration: kills a source and starts it again, and tells what happens.
+//! Runs the script of the demonstration: kills a source, starts it again, and reports each step.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::exit::Outcome;
 use crate::json;
 use crate::view::{Mode, View};
 
-/// The most columns of a line of a command, as far as its words allow it.
+/// The largest number of columns of a line of a command, as far as its words allow it.
 const COMMAND_COLUMNS: usize = 78;
 
-/// The index of the source that is killed: the fastest.
+/// The index of the source that is killed, which is the fastest.
 const KILLED: usize = 0;
 /// The percentages of the transfer at which the source is killed and started again.
 const KILLED_AT: u64 = 20;
 const STARTED_AGAIN_AT: u64 = 60;
 
-/// The progress of the fault, with times in seconds since the transfer began.
+/// Holds the progress of the fault, with times in seconds since the transfer began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Kill {
     pub(super) killed_s: Option<f64>,
@@ -30,7 +30,7 @@ pub(super) struct Kill {
     bytes: u64,
 }
 
-/// A source that was started, as a line of JSON.
+/// Reports a source that was started, as a line of JSON.
 #[derive(Serialize)]
 struct SourceLine<'a> {
     name: &'a str,
@@ -40,7 +40,7 @@ struct SourceLine<'a> {
     rate_bytes: u64,
 }
 
-/// A source that was killed or started again, as a line of JSON.
+/// Reports a source that was killed or started again, as a line of JSON.
 #[derive(Serialize)]
 struct FaultLine<'a> {
     name: &'a str,
@@ -48,7 +48,7 @@ struct FaultLine<'a> {
     elapsed_s: f64,
 }
 
-/// See the [module](self).
+/// Runs the script of the demonstration; see the [module](self).
 pub(super) struct Script {
     mode: Mode,
     view: View,
@@ -92,7 +92,7 @@ impl Script {
         }
     }
 
-    /// Tells that a source serves.
+    /// Reports that a source serves.
     pub(super) fn started(&mut self, source: &SourceProcess) {
         let (name, pid) = (source.spec.name, source.pid());
         let (command, rate_bytes) = (source.command(), source.spec.rate().as_bytes());

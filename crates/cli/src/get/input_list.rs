@@ -1,4 +1,4 @@
-//! `get --input-file`: a list of files, each with its URLs.
+//! Reads the list of `get --input-file`: files, each with its URLs.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::exit::{Failure, Outcome};
 
-/// The most bytes of a list.
+/// The largest size of a list, in bytes.
 const LIST_MAX: u64 = 16 << 20;
 
 /// Reads the list at `path`, or from standard input if that is `-`. Returns the URLs of each file.
 ///
 /// # Errors
-/// Wrong usage, if it cannot be read, has no URL, or has options of aria2.
+/// Wrong usage, if the list cannot be read, has no URL, or has options of aria2.
 pub(super) fn read(path: &Path) -> Outcome<Vec<Vec<String>>> {
     let mut text = String::new();
     let read = if path == Path::new("-") {

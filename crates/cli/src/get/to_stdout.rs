@@ -13,10 +13,10 @@ use signal_hook::consts::SIGPIPE;
 
 use crate::exit::{Failure, Outcome};
 
-/// After an interruption, the time in which the reader of standard output can take the last bytes.
+/// The time after an interruption in which the reader of standard output can take the last bytes.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
-/// The reason why writing ended early.
+/// Says why writing ended early.
 enum Ended {
     /// The transfer failed, or was stopped.
     Read(Failure),

@@ -1,4 +1,4 @@
-//! The process that holds a setup, and how other processes find it and talk to it.
+//! Runs the process that holds a setup; other processes find it and talk to it through this module.
 //!
 //! The holder listens on a socket with an abstract name, which is in no file system (unix(7)). The socket
 //! ends with the process, as does everything else that the process holds. So no file can be out of date,
@@ -22,14 +22,14 @@ use super::{Kind, State};
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
 
-/// The most bytes of a scenario or domain, and of an answer.
+/// The largest size of a scenario or domain, and of an answer, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-/// The most bytes of a request.
+/// The largest size of a request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 256;
 /// The longest time for which the other side may be silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A setup in its holder.
+/// Represents a setup in its holder.
 pub(crate) trait Held: Sized {
     /// The state that it reports.
     type State: State;
@@ -37,17 +37,17 @@ pub(crate) trait Held: Sized {
     /// Returns the present state.
     fn state(&mut self) -> Self::State;
 
-    /// Carries out an [`Request::Order`].
+    /// Carries out a [`Request::Order`].
     ///
     /// # Errors
-    /// If it cannot be done; the error is a sentence.
+    /// If the order cannot be carried out; the error is a sentence.
     fn order(&mut self, order: &str) -> Result<(), String>;
 
     /// Takes the setup down, and returns its last state.
     fn end(self) -> Self::State;
 }
 
-/// The message of the holder to the command that started it.
+/// Carries the message of the holder to the command that started it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Started<S> {
     Ready(S),
@@ -63,7 +63,7 @@ fn address(kind: Kind, name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(prefix(kind) + name)
 }
 
-/// The setups of a kind that are up: this user's, and those of other users with their user ids.
+/// Lists the setups of a kind that are up: this user's, and those of other users with their user ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ups {
     pub(crate) own: Vec<String>,
@@ -99,7 +99,7 @@ fn connect(kind: Kind, name: &str) -> io::Result<(UnixStream, u32)> {
     Ok((stream, peer.uid()))
 }
 
-/// The requests to a holder. Each is answered by a state.
+/// Lists the requests to a holder. The answer to each is a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request<'a> {
     State,
@@ -127,7 +127,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Sends a request to a holder and returns the answer, which after [`Request::Down`] comes when all is down.
+/// Sends a request to a holder and returns the answer, which after [`Request::Down`] comes when the setup is
+/// down.
 pub(crate) fn send_request<S: State>(name: &str, request: Request<'_>) -> io::Result<S> {
     let (stream, uid) = connect(S::KIND, name)?;
     if uid != nix::unistd::geteuid().as_raw() {
@@ -189,7 +190,7 @@ fn listen_and_start<H: Held>(
     Ok((listener, start(&text)?))
 }
 
-/// Answers requests until one of them or a signal says to end.
+/// Answers requests until a request or a signal ends the holder.
 fn serve(listener: UnixListener, mut held: impl Held) -> io::Result<()> {
     let (wake, stop) = stop_signals().map_err(io::Error::other)?;
     let mut poller = Poller::new(Clock::start());
@@ -208,7 +209,7 @@ fn serve(listener: UnixListener, mut held: impl Held) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a request and answers it, unless it is [`Request::Down`]. Returns whether it is.
+/// Reads a request and answers it, unless it is [`Request::Down`]. Returns whether it is `Down`.
 fn answer<H: Held>(held: &mut H, stream: &UnixStream) -> io::Result<bool> {
     let peer = getsockopt(stream, PeerCredentials)?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {

@@ -1,10 +1,10 @@
 //! Finds and ends programs on the hosts of a setup that is taken down, even if its holder was killed. A
 //! program keeps its host's namespace alive.
 //!
-//! To find them, each host says which setup it belongs to and which process holds it. This is in the alias of
-//! its loopback device (`ip link show lo`), which lasts as long as the namespace. While that process runs,
-//! the setup is up, even if it is another user's or its socket is in another namespace. Then the programs on
-//! its hosts are left alone.
+//! To find these programs, each host has a label that says which setup it belongs to and which process holds
+//! it. The label is in the alias of its loopback device (`ip link show lo`), which lasts as long as the
+//! namespace. While the holder runs, the setup is up, even if it is another user's or its socket is in
+//! another namespace. Then the programs on its hosts are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -28,16 +28,17 @@ use crate::names::show;
 const ALIAS: &str = "anabranch ";
 /// The time that programs have to end after they are asked to, before they are killed.
 const GRACE: Span = Span::from_secs(1);
-/// A program that has not ended by then cannot be killed, because it waits for a device.
+/// The time after which a program that has not ended counts as impossible to kill, because it waits for a
+/// device.
 const ENDED_BY: Span = Span::from_secs(5);
-/// The most programs that a message names.
+/// The largest number of programs that a message names.
 const LISTED_MAX: usize = 8;
 const LOOK_EVERY: Span = Span::from_millis(20);
 
-/// The index of the loopback device, the same in every namespace.
+/// The index of the loopback device, which is equal in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// A program that was ended, or is to be ended.
+/// Names a program that was ended, or is to be ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Program {
     pub(crate) pid: i32,
@@ -45,17 +46,17 @@ pub(crate) struct Program {
     pub(crate) name: String,
 }
 
-/// A process, identified so that no other process with the same number is mistaken for it.
+/// Identifies a process, so that no other process with the same number is mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DaemonId {
     pid: i32,
     /// The start time of the process, in ticks since the machine started.
     start: u64,
-    /// The PID namespace that `pid` is a number of.
+    /// The inode of the PID namespace in which `pid` is valid.
     pid_namespace: u64,
 }
 
-/// The label of a host: the setup that it belongs to, and the holder.
+/// Holds the label of a host: the setup that it belongs to, and the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostLabel {
     kind: Kind,
@@ -63,7 +64,7 @@ struct HostLabel {
     daemon: DaemonId,
 }
 
-/// A host without a holder. Holding the namespace keeps its inode from being used again.
+/// Holds a host without a holder. Holding the namespace keeps its inode from being used again.
 struct OrphanHost {
     label: HostLabel,
     inode: u64,
@@ -95,7 +96,8 @@ impl DaemonId {
         Ok(Self { pid: std::process::id().cast_signed(), start: stat("self")?.2, pid_namespace })
     }
 
-    /// Whether the process has certainly ended. The answer is no for a process that cannot be seen from here.
+    /// Returns whether the process has certainly ended. Returns false for a process that cannot be seen from
+    /// here.
     fn has_ended(&self) -> bool {
         if pid_namespace() != Some(self.pid_namespace) {
             return false;
@@ -132,7 +134,7 @@ pub(crate) fn label(host: &Namespace, kind: Kind, name: &str) -> io::Result<()> 
     host.run(|| Netlink::open()?.set_alias(LOOPBACK, &label.text()))?.map_err(io::Error::from)
 }
 
-/// Returns the kind and the name of the setup that this process is on a host of; `None` if it is on none.
+/// Returns the kind and the name of the setup on whose host this process runs; `None` outside of all hosts.
 pub(super) fn current() -> Option<(Kind, String)> {
     own_label().map(|label| (label.kind, label.name))
 }
@@ -154,7 +156,7 @@ fn orphan_hosts(ended: Option<i32>) -> Vec<OrphanHost> {
             }
             let space = Namespace::open(Path::new(&format!("/proc/{pid}/ns/net")));
             let Some(space) = space.ok().filter(|space| space.enter().is_ok()) else { continue };
-            // The process may have changed its namespace, or its number may be another process's.
+            // The process may have changed its namespace, or its number may belong to another process.
             if Namespace::current_inode().ok() != Some(inode) {
                 continue;
             }
@@ -207,7 +209,7 @@ pub(super) fn all(kind: Kind) -> BTreeMap<String, Vec<Program>> {
 
 /// Sends a signal to a process, if it is on one of these hosts.
 fn signal(pid: i32, signal: Signal, hosts: &BTreeSet<u64>) {
-    // The descriptor names this very process. If it has ended, no other process gets the signal.
+    // The descriptor names exactly this process. If it has ended, no other process gets the signal.
     let Ok(process) = ProcessFd::open(pid) else { return };
     if namespaces::of_process(pid).is_some_and(|inode| hosts.contains(&inode)) {
         // The process may have ended by itself.

@@ -95,7 +95,7 @@ enum Event<'a> {
     },
 }
 
-/// Where snapshots go.
+/// Says where snapshots go.
 enum Output {
     Json,
     Live(Box<Lines>),
@@ -103,8 +103,8 @@ enum Output {
     Nothing,
 }
 
-/// Watches until Ctrl-C. `controllers` knows the numbers that only the controllers have; pass `Arc::new(())`
-/// if none is loaded.
+/// Watches until Ctrl-C. `controllers` has the numbers that only the controllers know; pass `Arc::new(())` if
+/// none is loaded.
 ///
 /// # Errors
 /// 1 if the sockets cannot be listed, or the address for Prometheus cannot be listened on.
@@ -160,7 +160,7 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     Ok(())
 }
 
-/// Shows a snapshot; returns false if the output has no reader any more.
+/// Shows a snapshot; returns false if the reader of the output has gone.
 fn show(output: &mut Output, now: Time, snapshot: &Snapshot) -> bool {
     let text = match output {
         Output::Nothing => return true,
@@ -274,7 +274,7 @@ fn row(c: &ConnectionRow, s: &SubflowRow) -> [String; COLUMNS] {
         0 => "–".into(),
         us => Span::from_micros(us.into()).to_string(),
     };
-    // Values that are as usual are not shown.
+    // Usual values are not shown.
     let mut remarks = Vec::new();
     if s.remote != c.remote {
         remarks.push(format!("to {}", s.remote));

@@ -1,4 +1,4 @@
-//! `anabranch lab domain`: the study of whole networks. The crate `lab` has the study and its tables.
+//! Runs `anabranch lab domain`: the study of whole networks. The crate `lab` has the study and its tables.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(super) fn domain(args: &Domain) -> Outcome {
         let named = |name: &String| {
             let network = named_network::read(name, Path::new(""), &Defaults::default()).map_err(wrong)?;
             let builtin = Builtin::named(name).map(|builtin| builtin.name);
-            // A file may have no name in it.
+            // A network in a file may have no name.
             let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
             let studied = StudyNetwork::new(builtin.unwrap_or(&stem), network.graph).map_err(wrong)?;
             Ok(Arc::new(studied))
@@ -76,7 +76,7 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     Ok(())
 }
 
-/// How the tasks are run.
+/// Holds the settings with which the tasks are run.
 struct Run {
     jobs: usize,
     stop: Arc<AtomicBool>,
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// A setting of Fig. 4.16, as a line of JSON.
+/// Reports a setting of Fig. 4.16, as a line of JSON.
 #[derive(Serialize)]
 struct Friendliness {
     core_mbits: u64,
@@ -133,7 +133,7 @@ struct Friendliness {
     gaining_ranks_percent: f64,
 }
 
-/// The gains of a network, as a line of JSON.
+/// Reports the gains of a network, as a line of JSON.
 #[derive(Serialize)]
 struct GainObject<'a> {
     /// The name of the network; `None` for the mean of all.

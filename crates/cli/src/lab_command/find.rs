@@ -14,7 +14,7 @@ use crate::toml_name::{stem, with_toml};
 /// The directory of scenarios that are named without a path. Others may be part of the program.
 pub(super) const DIR: &str = "scenarios";
 
-/// A scenario, its name, and its file if it has one.
+/// Holds a scenario, its name, and its file if it has one.
 pub(super) struct FoundScenario {
     pub(super) name: String,
     pub(super) scenario: Scenario,
@@ -66,7 +66,7 @@ pub(super) fn scenarios(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the file that `name` means, or `None` if there is no such file.
+/// Returns the file that `name` refers to, or `None` if there is no such file.
 fn file_of(name: &Path) -> Option<PathBuf> {
     if name.is_file() {
         return Some(name.to_owned());

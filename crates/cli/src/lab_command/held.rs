@@ -13,7 +13,7 @@ use crate::holder::daemon::{self, Held};
 use crate::holder::report::{self, Lateness, LinkCounts};
 use crate::holder::{self, Kind, orphans};
 
-/// The description and the present state of a laboratory.
+/// Describes a laboratory and its present state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) name: String,
@@ -25,12 +25,12 @@ pub(super) struct State {
     pub(super) links: Vec<Link>,
     #[serde(flatten)]
     pub(super) lateness: Lateness,
-    /// The reasons why measurements on it should not be trusted.
+    /// The reasons why measurements on the laboratory should not be trusted.
     #[serde(rename = "faults")]
     pub(super) violations: Vec<String>,
 }
 
-/// A host.
+/// Describes a host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Host {
     pub(super) name: String,
@@ -43,7 +43,7 @@ pub(super) struct Host {
     pub(super) rtts_ms: Vec<f64>,
 }
 
-/// A link.
+/// Describes a link.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Link {
     pub(super) name: String,
@@ -95,7 +95,7 @@ pub(super) fn hold(args: &Hold) -> Outcome {
     daemon::run(&args.name, |text| start(text, args))
 }
 
-/// A laboratory that is up.
+/// Holds a laboratory that is up.
 struct HeldLab {
     name: String,
     scenario: Scenario,

@@ -28,11 +28,11 @@ struct Line<'a> {
     runs: u64,
 }
 
-/// A scenario, its name, and its file if it has one.
+/// Holds a scenario, its name, and its file if it has one.
 type Found = (String, Option<PathBuf>, Scenario);
 
-/// Lists the scenarios of a directory. Without one, lists those that a name alone can mean: in `scenarios/`
-/// and in the program.
+/// Lists the scenarios of a directory. Without one, lists the scenarios that a name alone can refer to: in
+/// `scenarios/` and in the program.
 ///
 /// # Errors
 /// 2 if the directory does not exist, or if a file in it is no scenario; the others are listed.

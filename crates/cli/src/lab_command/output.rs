@@ -30,8 +30,8 @@ pub(super) struct Output {
     series: Option<(PathBuf, File)>,
     kept: Vec<(Plan, Vec<Row>, Vec<Run>)>,
     tables: usize,
-    /// The number of rows whose conditions were not met, and of rows with a value that is not where it is
-    /// expected.
+    /// The number of rows whose conditions were not met, and of rows with a value outside of its expected
+    /// range.
     unmet: (usize, usize),
 }
 
@@ -107,7 +107,7 @@ impl Output {
     /// Writes the page. Fails if a condition was not met.
     ///
     /// # Errors
-    /// 7 if a condition was not met, or if a value is not clearly where it is expected.
+    /// 7 if a condition was not met, or if a value is not clearly in its expected range.
     pub(super) fn finish(&self) -> Outcome {
         self.page()?;
         let rows = |n: usize| if n == 1 { "1 row".into() } else { format!("{n} rows") };

@@ -4,18 +4,18 @@ use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
 use console::Term;
 
-/// The time before which nothing is shown.
+/// The time for which nothing is shown.
 const QUIET: Span = Span::from_secs(1);
 /// The shortest time between two updates.
 const EVERY: Span = Span::from_millis(200);
 
-/// A line that tells how many runs are done and how long the rest will take.
+/// Shows a line that says how many runs are done and how long the rest will take.
 pub(super) struct Progress {
     term: Option<Term>,
     clock: Clock,
     total: usize,
     done: usize,
-    /// The duration of all runs, if it is known before, because they run in real time.
+    /// The duration of all runs, if it is known in advance because they run in real time.
     takes: Option<Span>,
     next: Time,
     shown: bool,

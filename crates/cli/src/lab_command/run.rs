@@ -19,7 +19,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::signals::stop_signals;
 use crate::view::note;
 
-/// One file: its plan, and its runs so far.
+/// Holds one file: its plan, and its runs so far.
 struct Study {
     plan: Plan,
     path: Option<PathBuf>,
@@ -33,8 +33,8 @@ struct Study {
 /// Runs scenarios one after the other on one pool of threads. Prints each table as soon as it is complete.
 ///
 /// # Errors
-/// 2 if a scenario is invalid, 6 if a file cannot be written, 7 if a condition was not met or a value is not
-/// where it is expected, 130 on Ctrl-C.
+/// 2 if a scenario is invalid, 6 if a file cannot be written, 7 if a condition was not met or a value is
+/// outside of its expected range, 130 on Ctrl-C.
 pub(super) fn run(args: &Run) -> Outcome {
     let mut studies: Vec<Study> = Vec::new();
     let mut all = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Run) -> Outcome {
     output.finish()
 }
 
-/// The result of a task; the error says why the run broke off.
+/// The result of a task; the error says why the run was broken off.
 pub(super) type Done = Result<outcome::Outcome, String>;
 
 /// Runs tasks world by world, with as many at a time as each world supports, and shows the progress. Passes
@@ -144,7 +144,7 @@ pub(super) fn each_world(
     Ok(())
 }
 
-/// Returns how many tasks run at a time.
+/// Returns the number of tasks that run at a time.
 fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
     choice.jobs.unwrap_or_else(|| match world {
         World::Sim => pool::threads(),
@@ -170,18 +170,19 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
     Ok(())
 }
 
-/// Converts the result of a task. A run that broke off becomes one that does not count, with the reason.
+/// Converts the result of a task. A run that was broken off becomes a run that does not count, with the
+/// reason.
 pub(super) fn outcome(done: Done) -> outcome::Outcome {
     done.unwrap_or_else(|why| outcome::Outcome::broken_off(&why))
 }
 
-/// Whether the values of a run over time are kept: those of all seeds if they are written as data, those of
-/// the first seed if they are drawn.
+/// Returns whether the values of a run over time are kept: for all seeds if they are written as data, for the
+/// first seed if they are drawn.
 pub(super) fn keeps_series(choice: &Choice, plan: &Plan, task: &Task) -> bool {
     choice.series.is_some() || (choice.report.is_some() && task.seed == *plan.seeds.start())
 }
 
-/// Makes the run of a task that has ended for the table. `keep` says whether its values over time are kept.
+/// Makes the table's run from a task that has ended. `keep` says whether its values over time are kept.
 pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, keep: bool) -> outcome::Run {
     if !keep {
         outcome.series = outcome::Series::default();

@@ -15,9 +15,9 @@ use crate::holder::plain_name::plain_name;
 use crate::stdout::print;
 use crate::view::note;
 
-/// The variable in which programs find the name of their host,
+/// The environment variable in which programs find the name of their host.
 const HOST: &str = "ANABRANCH_HOST";
-/// and the variable with the address of the host at the other end.
+/// The environment variable in which programs find the address of the host at the other end.
 const PEER: &str = "ANABRANCH_PEER";
 
 /// Makes the hosts and links of a scenario, in a process of their own.
@@ -120,7 +120,7 @@ pub(super) fn down(args: &Down) -> Outcome {
     commands::down::<State>(args.name.as_deref(), args.all, args.json)
 }
 
-/// Writes what the user can do next.
+/// Writes the commands that the user can run next.
 fn usage(state: &State) -> String {
     let State { name, pid, hosts, .. } = state;
     let mut text =

@@ -71,7 +71,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
             }
             outcome
         });
-        // A run that broke off is not stored, so that the next start tries it again.
+        // A run that was broken off is not stored, so that the next start tries it again.
         if let (Some((path, store)), Ok(outcome)) = (&mut file, &done) {
             let record = Record::new(&plan, &tasks[index], &keys[index], outcome.clone());
             result = store.append(&record).map_err(|e| unwritten(path, &e));
@@ -85,7 +85,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
         let message = format!("interrupted: {ended} of {} runs are done{how}", todo.len());
         return Err(Failure::new(Code::Interrupted, message));
     }
-    // If the plan has the same run twice (a value named twice), both get the same result.
+    // If the plan has a run twice (a value named twice), both get one result.
     for index in 0..tasks.len() {
         if results[index].is_none() {
             let twin = todo.iter().find(|i| keys[**i] == keys[index]);

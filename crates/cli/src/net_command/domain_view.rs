@@ -27,14 +27,14 @@ use crate::stdout::print;
 use crate::view::note;
 use crate::view::printable;
 
-/// The longest time to wait for a service's answer,
+/// The longest time to wait for a service's answer.
 const ANSWER_WITHIN: Span = Span::from_secs(5);
-/// and the most hosts of a domain that is up that are asked one after the other, because any of them may be
-/// cut off.
+/// The largest number of hosts that are asked one after the other, in a domain that is up, because any of
+/// them may be cut off.
 #[cfg(target_os = "linux")]
 const HOSTS_ASKED: usize = 3;
 
-/// The state of a node beyond the domain's file.
+/// Holds the state of a node beyond the domain's file.
 #[derive(Default)]
 struct NodeState {
     publishes: BTreeSet<String>,
@@ -44,7 +44,7 @@ struct NodeState {
     ended: Vec<String>,
 }
 
-/// A domain and its state.
+/// Holds a domain and its state.
 struct View<'a> {
     domain: &'a Domain,
     /// The title of the domain in the output.
@@ -52,7 +52,7 @@ struct View<'a> {
     /// The present state; `None` if only the file is known.
     now: Option<NetworkLook>,
     nodes: Vec<NodeState>,
-    /// The host where the paths begin, and the paths.
+    /// The host where the paths begin. The paths are in `paths`.
     from: Option<NodeId>,
     paths: Vec<LookedPath>,
 }
@@ -176,8 +176,8 @@ fn hosts_to_ask(domain: &Domain) -> Vec<NodeId> {
     hosts
 }
 
-/// Returns the state of a node that `net up` knows: the options of its programs say what they publish and
-/// cache.
+/// Returns the state of a node as `net up` knows it: the options of its programs say which names they publish
+/// and how much they cache.
 #[cfg(target_os = "linux")]
 fn node_state(node: &Node) -> NodeState {
     let mut known = NodeState::default();
@@ -226,14 +226,14 @@ fn destination(domain: &Domain, to: &str) -> Outcome<Destination> {
     Ok(Destination::Name(name))
 }
 
-/// A domain, as a line of JSON.
+/// Reports a domain, as a line of JSON.
 #[derive(Serialize)]
 struct DomainObject<'a> {
     domain: &'a str,
     nodes: usize,
     forwarders: usize,
     lines: usize,
-    /// Whether its present state is shown.
+    /// Whether the present state of the domain is shown.
     live: bool,
     /// The number of forwarders that have reported, and the number of lines that are down.
     reporting: Option<u32>,
@@ -272,7 +272,7 @@ impl<'a> View<'a> {
         Self { domain, title, now: None, nodes, from: None, paths: Vec::new() }
     }
 
-    /// Takes the present state of the network. `asked` is the value of `--to`.
+    /// Takes over the present state of the network. `asked` is the value of `--to`.
     fn set_now(&mut self, mut now: NetworkLook, asked: Option<&str>) {
         self.paths = std::mem::take(&mut now.paths);
         for node in &now.publishers {
@@ -311,7 +311,7 @@ impl<'a> View<'a> {
         all.into_iter().filter(|(service, _)| service.node == node).map(|(_, what)| what).collect()
     }
 
-    /// Describes what a node does, without its kind.
+    /// Describes the tasks of a node, without its kind.
     fn notes(&self, node: NodeId) -> Vec<String> {
         let NodeState { publishes, cache, ended } = &self.nodes[node.index()];
         let services = self.services(node).into_iter().map(str::to_owned);

@@ -19,10 +19,10 @@ use crate::holder::report::{self, Lateness, LinkCounts};
 use crate::holder::{self, Kind, orphans};
 use crate::view::printable;
 
-/// The time after which `up` looks whether programs have ended: a program that cannot run ends within it.
+/// The time after which `up` checks whether programs have ended: a program that cannot run ends within it.
 const FIRST_LOOK: Span = Span::from_millis(300);
 
-/// The domain that is to be held.
+/// Describes the domain that is to be held.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
     /// The path of the domain's file, and its text.
@@ -33,7 +33,7 @@ pub(super) struct Spec {
     pub(super) tasks: Vec<Task>,
 }
 
-/// The description and the present state of a domain.
+/// Describes a domain and its present state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) name: String,
@@ -47,11 +47,11 @@ pub(super) struct State {
     pub(super) lines: Vec<Line>,
     #[serde(flatten)]
     pub(super) lateness: Lateness,
-    /// The reasons why measurements on it should not be trusted.
+    /// The reasons why measurements on the domain should not be trusted.
     pub(super) faults: Vec<String>,
 }
 
-/// A node.
+/// Describes a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Node {
     pub(super) name: String,
@@ -59,7 +59,8 @@ pub(super) struct Node {
     /// The descriptor of its namespace in the holder.
     pub(super) fd: i32,
     pub(super) programs: Vec<Program>,
-    /// The path of the programs' output, and its last lines if one of them has ended without being told to.
+    /// The path of the programs' output. Its last lines are in `last`, if a program has ended without being
+    /// told to.
     pub(super) log: String,
     pub(super) last: Vec<String>,
 }
@@ -72,7 +73,7 @@ impl Node {
     }
 }
 
-/// A line, in one direction.
+/// Describes a line in one direction.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) from: String,
@@ -166,7 +167,7 @@ pub(super) fn hold(args: &Hold) -> Outcome {
     daemon::run(&args.name, |text| start(text, &args.name))
 }
 
-/// A domain that is up.
+/// Holds a domain that is up.
 struct HeldDomain {
     name: String,
     file: String,

@@ -18,14 +18,14 @@ use crate::network_options::KEY_BYTES_MAX;
 use crate::new_file::create_secret;
 use crate::stdout::print;
 
-/// The file of the services' key. Those of forwarders are named in the same way.
+/// The file of the services' key. The files of forwarders' keys are named in a similar way.
 const SERVICES: &str = "services.key";
 
 /// Makes the keys that are missing.
 ///
 /// # Errors
-/// 2 if the domain cannot be read or has open identifiers, or if an existing file is no key of it; 6 if a
-/// file cannot be written.
+/// 2 if the domain cannot be read or has open identifiers, or if an existing file is no key of the domain; 6
+/// if a file cannot be written.
 pub(super) fn keys(args: &Keys) -> Outcome {
     let path = find(&args.file)?;
     let (_, domain) = read(&path)?;
@@ -90,7 +90,7 @@ pub(super) fn keys(args: &Keys) -> Outcome {
     ))
 }
 
-/// Returns the texts of new keys for a domain on this machine: that of its services, and those of the
+/// Returns the texts of new keys for a domain on this machine: the key of its services, and the keys of its
 /// forwarders in their order.
 ///
 /// # Errors

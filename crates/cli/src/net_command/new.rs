@@ -12,7 +12,7 @@ use crate::toml_name::{stem, with_toml};
 
 /// The domain's text, with placeholders for its name, for the public key of its scope and for the key's file.
 const TEMPLATE: &str = include_str!("demo.toml");
-/// The most characters of a domain's name.
+/// The largest number of characters of a domain's name.
 const NAME_MAX: usize = 40;
 
 /// Writes the domain and its key.

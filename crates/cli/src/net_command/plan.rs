@@ -16,7 +16,7 @@ use crate::exit::{Failure, Outcome};
 use crate::names::show;
 use crate::network_options::scope_key;
 
-/// A program of a node.
+/// Describes a program of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Task {
     /// The index of the node in the domain.
@@ -25,7 +25,7 @@ pub(super) struct Task {
     pub(super) args: Vec<String>,
     /// The option that names a file with the program's state, which it reads when it is started again.
     pub(super) state: Option<String>,
-    /// The text of its key, in a domain with keyed identifiers.
+    /// The text of the program's key, in a domain with keyed identifiers.
     pub(super) key: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The programs on the nodes of a domain, which are children of the process that holds the domain.
+//! Runs the programs on the nodes of a domain, as children of the process that holds the domain.
 
 use std::ffi::CStr;
 use std::fs::{File, Permissions};
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use super::plan::Task;
 use crate::network_options::{DOMAIN, NODE};
 
-/// The time that programs have to end after they were asked, so that they can withdraw their publications.
+/// The time in which programs that were asked to end can do so, for example to withdraw their publications.
 const GRACE: Span = Span::from_secs(2);
 const LOOK_EVERY: Span = Span::from_millis(10);
-/// How much of the end of a program's output is shown, in bytes and in lines.
+/// The largest part of the end of a program's output that is shown, in bytes and in lines.
 const LAST_BYTES: u64 = 4_096;
 const LAST_LINES: usize = 3;
 
-/// The state of a program.
+/// Describes the state of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Program {
     /// The command and its arguments.
@@ -54,12 +54,12 @@ impl Program {
     }
 }
 
-/// A program, and its process if it was started.
+/// Holds a program, and its process if it was started.
 struct Slot {
     task: Task,
     child: Option<Child>,
     status: Option<ExitStatus>,
-    /// Whether it was asked to end, as all programs are when the domain ends.
+    /// Whether the program was asked to end, as all programs are when the domain ends.
     asked: bool,
 }
 
@@ -74,17 +74,17 @@ impl Slot {
     }
 }
 
-/// The programs of all nodes.
+/// Holds the programs of all nodes.
 pub(super) struct Programs {
     /// The path of the program that is started.
     program: String,
     /// The path of the domain's file.
     file: String,
     slots: Vec<Slot>,
-    /// The output of each node's programs. It is in memory, so that nothing of it remains however this
-    /// process ends; users who want to keep it copy it.
+    /// The output of each node's programs. It is in memory, so that it vanishes with this process, however
+    /// the process ends; users who want to keep it copy it.
     logs: Vec<File>,
-    /// The states that programs keep for their next start, and their keys. They are in memory too.
+    /// The states that programs keep for their next start, and their keys. They are also in memory.
     _states: Vec<File>,
 }
 
@@ -217,7 +217,7 @@ impl Programs {
         if !those.any(|slot| slot.child.is_none() && !slot.asked) {
             return Vec::new();
         }
-        // This descriptor's position is where the programs write, so the file is opened again to be read.
+        // The descriptor's position is where the programs write, so the file is opened again for reading.
         let read = || -> io::Result<String> {
             let mut file = File::open(self.log(node))?;
             let bytes = file.metadata()?.len();

@@ -24,7 +24,7 @@ use crate::view::note;
 /// The time between two reads of `log --follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Makes the nodes and lines of a domain and starts its programs, in a process of their own.
+/// Makes the nodes and lines of a domain and starts its programs, in a separate process.
 ///
 /// # Errors
 /// 2 if the domain or an option is invalid, or if this is a node of a domain; 1 if it cannot be set up.
@@ -47,7 +47,7 @@ pub(super) fn up(args: &Up) -> Outcome {
     print(if args.json { commands::object(&state) } else { usage(&state) }.as_bytes())
 }
 
-/// Notes which programs of a node have ended, with their last line of output.
+/// Reports which programs of a node have ended, with their last line of output.
 fn warn(node: &Node) {
     for program in node.programs.iter().filter(|program| program.pid.is_none()) {
         let last = node.last.last().map_or_else(String::new, |last| format!(": {last}"));
@@ -73,7 +73,8 @@ pub(super) fn status(args: &Status) -> Outcome {
     commands::status::<State>(args.json)
 }
 
-/// Returns the domain that is up under a name, if there is one, and no network or file of this name.
+/// Returns the domain that is up under a name; `None` if no such domain is up, or if the name belongs to a
+/// built-in network or a file.
 ///
 /// # Errors
 /// 2 if the domain belongs to another user, 1 if it does not answer.
@@ -94,7 +95,7 @@ pub(super) fn log(args: &Log) -> Outcome {
     let failed = |e: io::Error| Failure::other(format!("cannot read {path}: {e}"));
     let mut file = File::open(path).map_err(failed)?;
     loop {
-        // This is checked before the read, so that the last output is read too.
+        // Check this before the read, so that the last output is read too.
         let over = !args.follow || !Path::new(path).exists();
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
@@ -148,7 +149,7 @@ fn with_programs(name: &str) -> Outcome<(State, usize)> {
     Ok((state, place))
 }
 
-/// Gives an order for the programs of a node, and prints their state after it.
+/// Sends an order about the programs of a node, and prints their state after it.
 fn order(state: &State, place: usize, verb: &str) -> Outcome<State> {
     let node = &state.nodes[place].name;
     let order = format!("{verb} {node}");
@@ -167,7 +168,7 @@ pub(super) fn down(args: &Down) -> Outcome {
     commands::down::<State>(args.name.as_deref(), args.all, args.json)
 }
 
-/// Writes what the user can do next.
+/// Writes the commands that the user can run next.
 fn usage(state: &State) -> String {
     let State { name, pid, nodes, lines, .. } = state;
     let mut text = format!(

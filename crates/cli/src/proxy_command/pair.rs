@@ -1,4 +1,4 @@
-//! `anabranch proxy pair` and `anabranch proxy remove`.
+//! Runs `anabranch proxy pair` and `anabranch proxy remove`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use crate::exit::{Failure, Outcome};
 use crate::stdout;
 use crate::view::note;
 
-/// Where a server keeps its keys.
+/// Returns the directory in which a server keeps its keys.
 fn kept_in(given: Option<&Path>) -> Outcome<PathBuf> {
     let nowhere = || Failure::usage("there is no home directory to keep keys in: say --state-dir");
     given.map(Path::to_owned).or_else(state_dir).ok_or_else(nowhere)
 }
 
-/// Takes a client off.
+/// Removes a client from the server's list.
 pub(super) fn remove(args: &Remove) -> Outcome {
     let list = config::clients_file(&kept_in(args.state_dir.as_deref())?);
     Clients::remove(&list, &args.name).map_err(|e| match e {
@@ -28,7 +28,7 @@ pub(super) fn remove(args: &Remove) -> Outcome {
     Ok(())
 }
 
-/// Makes a key for a client, and prints the line that it needs.
+/// Makes a key for a client, and prints the line that the client needs.
 pub(super) fn pair(args: &Pair) -> Outcome {
     let dir = kept_in(args.state_dir.as_deref())?;
     let (pair, list) = config::state(&dir).map_err(|e| Failure::other(e.to_string()))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anabranch_kernel::uplinks::PROGRAM_STATE_DIR;
 use nix::unistd::geteuid;
 
-/// The directory of the sockets of root's roles, and those of the units in `contrib/`.
+/// The directory of the sockets of root's roles; `UNIT_DIRS` has those of the units in `contrib/`.
 const ROOT_DIR: &str = "/run/anabranch-proxy";
 const UNIT_DIRS: [&str; 2] = ["/run/anabranch-proxy-client", "/run/anabranch-proxy-server"];
 

@@ -1,4 +1,4 @@
-//! The options of a role on the command line: the settings of the crate `proxy`, each a flag.
+//! Declares the options of a role on the command line: the settings of the crate `proxy`, each as a flag.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use anabranch_proxy::config::{Key, Settings, Shape};
 use clap::builder::{StyledStr, ValueHint};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// The texts about a role in its help.
+/// Gives the texts about a role in its help.
 pub trait About: Settings {
     /// The summary, in one line.
     const ABOUT: &'static str;
@@ -38,7 +38,7 @@ pub struct Common {
     pub quiet: bool,
 }
 
-/// The options of a role.
+/// Holds the options of a role.
 #[derive(Clone, Debug)]
 pub struct RoleArgs<S> {
     /// The options that both roles have.
@@ -85,7 +85,7 @@ impl<S: About> FromArgMatches for RoleArgs<S> {
     }
 }
 
-/// Makes an option of a setting.
+/// Makes an option from a setting.
 fn arg<S: Settings>(key: &'static Key) -> Arg {
     let arg = Arg::new(key.name).long(key.name).help(help::<S>(key));
     let arg = match key.name {

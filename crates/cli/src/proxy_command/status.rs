@@ -1,4 +1,4 @@
-//! `anabranch proxy status`, and what a role shows of itself while it runs.
+//! Runs `anabranch proxy status`, and shows the state of a role while it runs.
 
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use crate::json;
 use crate::stdout;
 use crate::view::{Column, bytes, duration, plural, printable, rate, table};
 
-/// The most connections that are listed; `--json` has more.
+/// The largest number of connections that are listed; `--json` has more.
 const ROWS_MAX: usize = 20;
-/// The width without a terminal, where nothing is left out.
+/// The width without a terminal, at which nothing is left out.
 const WIDE: usize = 1_000;
 
-/// The socket and the page on which a role shows its state, until this is dropped.
+/// Holds the socket and the page on which a role shows its state, until it is dropped.
 pub(super) struct Shown {
     _local: Option<LocalStatus>,
     _page: Option<WebStatus>,
@@ -49,7 +49,7 @@ pub(super) fn show(running: &Running, page: Option<Page>, view: &View) -> Outcom
     Ok(Shown { _local: local.ok(), _page: page })
 }
 
-/// The address of the status page, and the file of its token.
+/// Holds the address of the status page, and the file of its token.
 pub(super) struct Page {
     pub(super) address: SocketAddr,
     pub(super) token_file: PathBuf,

@@ -15,7 +15,7 @@ use crate::json::{self, End};
 use crate::stdout;
 use crate::view::say;
 
-/// How events are shown.
+/// Says how events are shown.
 pub(super) struct View {
     pub(super) json: bool,
     pub(super) quiet: bool,
@@ -36,7 +36,7 @@ struct TrunkLine<'a> {
     peer: Option<String>,
     client: Option<&'a str>,
     transport: Option<&'static str>,
-    /// Why the trunk is down or has only one path.
+    /// The reason why the trunk is down or has only one path.
     note: Option<&'a str>,
     lost_streams: u32,
 }
@@ -48,7 +48,7 @@ struct NoticeLine<'a> {
 
 #[derive(Serialize)]
 struct ReloadLine<'a> {
-    /// The names of settings that changed at once, and of those that need a new start.
+    /// The names of settings that changed at once; `restart` has those that need a new start.
     live: &'a [&'static str],
     restart: &'a [&'static str],
     error: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Options of `anabranch tcp`.
+//! Declares the options of `anabranch tcp`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -92,7 +92,7 @@ pub struct StackArgs {
     pub quiet: bool,
 }
 
-/// A TUN device that is to be made.
+/// Describes a TUN device that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunArg {
     /// The name of the device.
@@ -130,7 +130,8 @@ impl FromStr for TunArg {
 }
 
 fn algorithm(text: &str) -> Result<&'static str, String> {
-    // This stack does not pace its segments, which those with a start of their own need.
+    // Leave out algorithms with their own start: they need segments to be paced, and this stack does not pace
+    // them.
     let rules = anabranch_algo::control::ALGORITHMS.iter().filter(|row| row.slow_start.is_some());
     let mut names = rules.map(|row| row.name);
     names.find(|name| *name == text).ok_or_else(|| format!("there is no algorithm `{text}`"))

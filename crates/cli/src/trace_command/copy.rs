@@ -1,4 +1,4 @@
-//! The copy of a capture that others may have, its file and its key.
+//! Writes the copy of a capture that others may have, and reads or makes its key.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -13,10 +13,10 @@ use crate::exit::{Failure, Outcome};
 use crate::names::show;
 use crate::new_file;
 
-/// A key in hexadecimal digits, with its end of line.
+/// The largest size of a key file: a key in hexadecimal digits, with its end of line.
 const KEY_FILE_BYTES_MAX: u64 = 2 * KEY_BYTES as u64 + 2;
 
-/// A copy while it is written.
+/// Holds a copy that is being written.
 pub(super) struct Copy {
     path: PathBuf,
     to: Anonymiser<BufWriter<File>>,
@@ -24,10 +24,10 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Begins a new file; its key is that of `key_file`, or one that is kept nowhere.
+    /// Begins a new file. Its key is read from `key_file`; without one, the key is new and is not kept.
     ///
     /// # Errors
-    /// 2 if the key can't be used; 6 if the file is there already or can't be written.
+    /// 2 if the key cannot be used; 6 if the file exists already or cannot be written.
     pub(super) fn begin(path: &Path, key_file: Option<&Path>) -> Outcome<Self> {
         let key = key_file.map_or_else(new_key, kept_key)?;
         let failed = |e| new_file::failed(path, &e);
@@ -55,7 +55,7 @@ fn new_key() -> Outcome<[u8; KEY_BYTES]> {
     Ok(key)
 }
 
-/// The key of a file, which is made if it is not there.
+/// Reads the key from a file, and makes the file if it does not exist.
 fn kept_key(path: &Path) -> Outcome<[u8; KEY_BYTES]> {
     let unusable = |why: String| Failure::usage(format!("{} is no key: {why}", show(path))).at(path);
     match private_file::read_secret(path, KEY_FILE_BYTES_MAX) {

@@ -1,4 +1,4 @@
-//! All captures of a directory as one table, beside the numbers of a paper.
+//! Counts all captures of a directory in one table, beside the numbers of a paper.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::signals::stop_signals;
 use crate::stdout::print;
 use crate::view::{plural, say};
 
-/// The table as JSON.
+/// Reports the table as JSON.
 #[derive(Serialize)]
 struct Table {
-    /// Captures that were read whole.
+    /// The number of captures that were read whole.
     captures: u64,
-    /// Captures that were not read, or not to their end.
+    /// The number of captures that were not read, or not to their end.
     damaged: u64,
     connections: u64,
     rows: Vec<StudyRow>,
 }
 
-/// The captures of a directory in the order of their names, or the one that is named.
+/// Returns the captures of a directory in the order of their names, or the one capture that is named.
 fn captures(path: &Path) -> Outcome<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -62,10 +62,10 @@ fn add(study: &mut Study, path: &Path, is_stopped: impl Fn() -> bool) -> Outcome
     ended
 }
 
-/// Prints the table. What cannot be read of a directory is named and left out.
+/// Prints the table. Files of a directory that cannot be read are named and left out.
 ///
 /// # Errors
-/// As those of one capture; 2 for a directory without a capture.
+/// The errors of a single capture; 2 for a directory without a capture.
 pub(super) fn study(args: &Trace) -> Outcome {
     let paths = captures(&args.capture)?;
     let is_one = paths.len() == 1 && paths[0] == args.capture;
@@ -83,7 +83,7 @@ pub(super) fn study(args: &Trace) -> Outcome {
             Err(failure) => {
                 damaged += 1;
                 say(&format!("{failure}"));
-                // A file that is no capture may well lie among captures.
+                // Captures may well lie beside files that are none.
                 if failure.code != Code::Usage && ended.is_ok() {
                     ended = Err(failure);
                 }

@@ -1,16 +1,17 @@
-//! Congestion control: one subflow's window, with its siblings in view.
+//! Controls congestion: a controller decides the window of one subflow and reads the numbers of its siblings.
 //!
-//! The world calls [`Control::on_ack`] for what arrived and [`Control::on_congestion`] for each congestion
-//! event (at most one a window), and hands over a [`Group`]: the published numbers of the subflows that may
-//! share a bottleneck (same `group_id`), this one included. An algorithm never reaches into a connection. A
-//! group with one member runs as ordinary single-path TCP.
+//! The world calls [`Control::on_ack`] for packets that arrived and [`Control::on_congestion`] for each
+//! congestion event (at most one a window). It hands over a [`Group`]: the published numbers of the subflows
+//! that may share a bottleneck (same `group_id`), including this subflow. An algorithm never reaches into a
+//! connection. A group with one member runs as ordinary single-path TCP.
 //!
-//! Most controllers are three things put together: a [`ClassicCc`] (window, ssthresh, timeouts: RFC 5681), a
+//! Most controllers consist of three parts: a [`ClassicCc`] (window, ssthresh, timeouts: RFC 5681), a
 //! [`SlowStart`] (how slow start grows and ends) and a [`CongestionAvoidance`] (how the window moves in
-//! congestion avoidance and what a loss leaves). [`ALGORITHMS`] is the table of all rules, [`SLOW_STARTS`]
-//! that of the slow starts; any name of the one goes with any of the other: `lia+hystart`. [`Bbr`] is not:
-//! it has a start of its own and a [pace](Control::pace). Command lines, scenario files and documentation are
-//! made from these tables. `crates/core/algo/README.md` says how to add one.
+//! congestion avoidance and how far a loss reduces it). [`ALGORITHMS`] is the table of all rules and
+//! [`SLOW_STARTS`] the table of all slow starts; each rule can be combined with each slow start, as in
+//! `lia+hystart`. [`Bbr`] is the exception: it has its own start and a [pace](Control::pace). Command lines,
+//! scenario files and documentation are made from these tables. `crates/core/algo/README.md` says how to add
+//! an algorithm.
 //!
 //! Nothing here allocates, panics or uses floating point: the same code runs inside the kernel.
 
@@ -38,16 +39,16 @@ pub use window::{INITIAL_WINDOW, Window, WindowDelta};
 
 use crate::Span;
 
-/// Bytes of a controller's state at most: what the kernel keeps for one in a socket (`icsk_ca_priv`).
+/// The largest size of a controller's state, in bytes: Linux reserves this room in a socket (`icsk_ca_priv`).
 pub const STATE_BYTES_MAX: usize = 104;
 
-/// The table of all rules, as the argument of another macro: this file makes [`Algorithm`] and [`ALGORITHMS`]
-/// of it, `anabranch-kernel` the functions of its eBPF programs. A rule, `file::Type`, has a line for each
-/// algorithm that it is:
+/// Passes the table of all rules to another macro. This file makes [`Algorithm`] and [`ALGORITHMS`] from it,
+/// and `anabranch-kernel` the functions of its eBPF programs. A rule, `file::Type`, has a line for each
+/// algorithm that it implements:
 ///
 /// `"name" + default_slow_start = rule, "what it does", "where it comes from", linux = its_name;`
 ///
-/// The name for Linux is missing where there is no program of it.
+/// The name for Linux is missing where no eBPF program exists for the algorithm.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! algorithm_table {
@@ -64,7 +65,7 @@ macro_rules! algorithm_table {
                     "coupled: together as aggressive as one TCP on the best path, from slow start on",
                     "Thomas, dissertation, section 4.2.2",
                     linux = nmcc;
-                // Of figure 4.9 only: see `Nmcc::without_threshold_factor`.
+                // This algorithm exists for figure 4.9 only: see `Nmcc::without_threshold_factor`.
                 "nmcc-without-mt" + friendly = Nmcc::without_threshold_factor(),
                     "NMCC without its threshold factor, for the figure that shows what that is for",
                     "Thomas, dissertation, Fig. 4.9, row 1";
@@ -111,7 +112,7 @@ macro_rules! algorithm_table {
                     linux = coupled;
             }
             reno::Reno {
-                // Linux has a `reno` of its own.
+                // Linux already has an algorithm `reno`.
                 "reno" + standard = Reno,
                     "uncoupled: each subflow is a TCP of its own",
                     "RFC 5681, RFC 6928",
@@ -126,7 +127,7 @@ macro_rules! algorithm_table {
     };
 }
 
-/// Makes a module of each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
+/// Makes a module for each file, the closed enum [`Algorithm`] of all rules, and [`ALGORITHMS`].
 macro_rules! algorithms {
     ($($file:ident::$rule:ident { $(
         $name:literal + $start:ident = $make:expr, $title:literal, $source:literal $(, linux = $linux:ident)?;
@@ -137,7 +138,8 @@ macro_rules! algorithms {
             const _: () = assert!(size_of::<ClassicCc<$rule>>() <= STATE_BYTES_MAX);
         )+
 
-        /// The algorithm of one subflow: a closed set, so that a table of subflows is a plain array.
+        /// Holds the congestion control of one subflow. The set is closed, so that a table of subflows is a
+        /// plain array.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(clippy::large_enum_variant, reason = "nothing is allocated here; a path has one of them")]
         pub enum Algorithm {
@@ -145,7 +147,7 @@ macro_rules! algorithms {
                 #[doc = concat!("A [`ClassicCc`] with the rule [`", stringify!($rule), "`].")]
                 $rule(ClassicCc<$rule>),
             )+
-            /// A model of the path.
+            /// A [`Bbr`], which follows a model of the path.
             Bbr(Bbr),
         }
 
@@ -184,7 +186,7 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// Whether it is a scavenger: see [`CongestionAvoidance::YIELDS`].
+            /// Returns whether the algorithm is a scavenger: see [`CongestionAvoidance::YIELDS`].
             #[must_use]
             pub const fn yields(&self) -> bool {
                 match self {
@@ -193,7 +195,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The world has set window and ssthresh itself, both in packets: see [`ClassicCc::set_window`].
+            /// Takes over the window and ssthresh that the world has set itself, both in packets: see
+            /// [`ClassicCc::set_window`].
             #[inline]
             pub fn set_window(&mut self, cwnd: u32, ssthresh: Option<u32>) {
                 match self {
@@ -203,7 +206,7 @@ macro_rules! algorithms {
             }
         }
 
-        /// Every algorithm there is; the first is the default.
+        /// Lists all algorithms; the first is the default.
         pub const ALGORITHMS: &[AlgorithmInfo] = &[$($(AlgorithmInfo {
             name: $name,
             title: $title,
@@ -237,8 +240,9 @@ const BBR_COUPLED: AlgorithmInfo = AlgorithmInfo {
 };
 
 impl Algorithm {
-    /// A fresh machine by name: one of [`ALGORITHMS`], as `lia`, or with a slow start of [`SLOW_STARTS`], as
-    /// `lia+hystart`, if it has not one of its own. `None` if there is no such name.
+    /// Creates an algorithm by name. `name` is a name of [`ALGORITHMS`], such as `lia`; where the algorithm
+    /// has no slow start of its own, a name of [`SLOW_STARTS`] may follow, as in `lia+hystart`. Returns
+    /// `None` if the name does not exist.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let (rule, start) = name.split_once('+').map_or((name, None), |(rule, start)| (rule, Some(start)));
@@ -250,23 +254,23 @@ impl Algorithm {
     }
 }
 
-/// A row of [`ALGORITHMS`].
+/// Describes an algorithm: a row of [`ALGORITHMS`].
 #[derive(Clone, Copy, Debug)]
 pub struct AlgorithmInfo {
-    /// What it is called on a command line: lower case, unique.
+    /// The name on a command line: lower case, unique.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// A description of the behaviour in one line.
     pub title: &'static str,
-    /// Where it comes from.
+    /// The source: a paper, an RFC, or a file of ours.
     pub source: &'static str,
-    /// Its slow start unless another is asked for: a name of [`SLOW_STARTS`]. `None`: it has a start of its
-    /// own, and a [pace](Control::pace), without which it does not work.
+    /// The default slow start: a name of [`SLOW_STARTS`]. `None` if the algorithm has its own start; it then
+    /// also has a [pace](Control::pace), without which it does not work.
     pub slow_start: Option<&'static str>,
-    /// What it is called in Linux once its eBPF program is loaded; `None` if there is no program of it.
+    /// The name in Linux once the eBPF program is loaded; `None` if no such program exists.
     pub linux: Option<&'static str>,
-    /// Whether a subflow that is alone runs Reno, step by step.
+    /// Whether a subflow that is alone in its group runs Reno, step by step.
     pub reno_alone: bool,
-    /// A fresh machine with its defaults and that slow start.
+    /// Creates a controller with its defaults and the given slow start.
     pub make: fn(SlowStart) -> Algorithm,
 }
 

@@ -1,7 +1,8 @@
-//! The controller that a subflow runs: one of the table ([`Algorithm`]), or one that a program brings.
+//! Defines the controller that a subflow runs: one from the table ([`Algorithm`]), or one that a program
+//! brings.
 //!
-//! A machine that is to run either keeps a [`ControllerKind`] and makes a fresh [`Controller`] of it for each
-//! subflow. Such a controller may allocate, which those of the table never do.
+//! A machine that accepts both keeps a [`ControllerKind`] and makes a fresh [`Controller`] from it for each
+//! subflow. A program's controller may allocate; the controllers of the table never do.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,12 +11,12 @@ use core::fmt;
 use crate::Span;
 use crate::control::{Ack, Algorithm, CongestionEvent, Control, Flight, Group, SubflowStats};
 
-/// The congestion control of one subflow.
+/// Holds the congestion control of one subflow.
 #[expect(clippy::large_enum_variant, reason = "a controller of the table is never allocated")]
 pub enum Controller {
-    /// One of [`ALGORITHMS`](crate::control::ALGORITHMS).
+    /// A controller of [`ALGORITHMS`](crate::control::ALGORITHMS).
     Table(Algorithm),
-    /// One that the program brings.
+    /// A controller that the program brings.
     Own(Box<dyn Control + Send>),
 }
 
@@ -66,23 +67,23 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// What makes controllers of one kind. Cloning it is cheap.
+/// Makes controllers of one kind. Cloning it is cheap.
 #[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "a controller of the table is never allocated")]
 pub enum ControllerKind {
-    /// Copies of this one, which must be fresh.
+    /// Makes copies of this algorithm, which must be fresh.
     Table(Algorithm),
-    /// What this function returns.
+    /// Calls this function for each controller.
     Own(Arc<dyn Fn() -> Box<dyn Control + Send> + Send + Sync>),
 }
 
 impl ControllerKind {
-    /// Controllers that the program brings: `make` returns a fresh one at every call.
+    /// Returns a kind whose controllers the program brings: `make` returns a fresh one at every call.
     pub fn own<C: Control + Send + 'static>(make: impl Fn() -> C + Send + Sync + 'static) -> Self {
         Self::Own(Arc::new(move || Box::new(make())))
     }
 
-    /// A fresh controller of this kind.
+    /// Makes a fresh controller of this kind.
     #[must_use]
     pub fn fresh(&self) -> Controller {
         match self {
@@ -91,7 +92,7 @@ impl ControllerKind {
         }
     }
 
-    /// The algorithm of the table; none if the program brings its own.
+    /// Returns the algorithm of the table; `None` if the program brings its own controllers.
     #[must_use]
     pub const fn algorithm(&self) -> Option<Algorithm> {
         match self {
@@ -118,7 +119,8 @@ mod tests {
     use super::*;
     use crate::Time;
 
-    /// A window that never moves, and counts its calls.
+    /// Holds a window that ignores the group: each packet that arrives adds one, and congestion sets it to
+    /// one.
     struct Fixed(u32);
 
     impl Control for Fixed {

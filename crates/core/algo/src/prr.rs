@@ -1,36 +1,38 @@
-//! Proportional Rate Reduction: how much is sent during fast recovery (RFC 6937, RFC 9937).
+//! Implements Proportional Rate Reduction, which decides how much is sent during fast recovery (RFC 6937, RFC
+//! 9937).
 //!
-//! A loss leaves `ssthresh` of a window. Without this, a sender falls silent until so many packets have left
-//! the network, or, if many were lost, sends all that the new window has room for at once. Instead each
-//! acknowledgement allows a part of what it says was delivered:
-//! * while more than `ssthresh` is in flight, `ssthresh` / `RecoverFS` of it, so that the window is reached
-//!   within a round trip, evenly;
-//! * below that, as much as was delivered (the conservative bound), and one packet more for an
-//!   acknowledgement that shows progress without a further loss (SafeACK: the slow-start bound), up to
+//! A loss reduces the window to `ssthresh`. Without this machine, a sender either falls silent until enough
+//! packets have left the network, or, if many were lost, sends at once all packets that the new window has
+//! room for. Instead, each acknowledgement allows a part of the packets that it reports as delivered:
+//! * While more than `ssthresh` is in flight, it allows `ssthresh` / `RecoverFS` of them, so that the flight
+//!   reaches the new window evenly within a round trip.
+//! * Below that, it allows as many as were delivered (the conservative bound). An acknowledgement that shows
+//!   progress without a further loss allows one packet more (SafeACK: the slow-start bound), up to
 //!   `ssthresh`.
 //!
-//! RFC 9937 section 6, in packets instead of bytes. One thing is ours: where nothing is left in flight when
-//! the loss is found, as after the probe of a lost tail, no acknowledgements will come that could allow
-//! anything; recovery then begins with the window of a connection that has been idle (RFC 5681 section 4.1).
+//! The machine follows RFC 9937 section 6, in packets instead of bytes. One rule is ours: where nothing is
+//! left in flight when the loss is found, as after the probe of a lost tail, no acknowledgement will come
+//! that could allow a packet. Recovery then begins with the window of a connection that has been idle (RFC
+//! 5681 section 4.1).
 
 use crate::control::INITIAL_WINDOW;
 
-/// One fast recovery.
+/// Controls the sending during one fast recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prr {
-    /// RecoverFS: packets in flight when recovery began, at least 1.
+    /// The number of packets in flight when recovery began, at least 1: RecoverFS.
     flight: u32,
     delivered: u32,
     out: u32,
-    /// How many may be sent in any case when recovery begins.
+    /// The number of packets that may be sent in any case when recovery begins.
     first: u32,
-    /// What may be in flight until the next acknowledgement.
+    /// The number of packets that may be in flight until the next acknowledgement.
     cwnd: u32,
 }
 
 impl Prr {
-    /// Recovery begins with so many packets `flight` before the loss was found, of which `in_flight` are left
-    /// after it; `ssthresh` is the window to be reached, packets. The packet that was lost first may be sent
+    /// Begins a recovery. `flight` packets were in flight before the loss was found and `in_flight` after it;
+    /// `ssthresh` is the window to be reached; all are in packets. The packet that was lost first may be sent
     /// again at once.
     #[must_use]
     pub fn new(flight: u32, in_flight: u32, ssthresh: u32) -> Self {
@@ -39,8 +41,8 @@ impl Prr {
         Self { flight: flight.max(1), delivered: 0, out: 0, first, cwnd }
     }
 
-    /// An acknowledgement says that `delivered` packets have arrived, and `in_flight` are left; `is_safe`: it
-    /// shows progress and no further loss. `ssthresh` is the window to be reached, packets.
+    /// Handles an acknowledgement of `delivered` packets that leaves `in_flight` packets. `is_safe` says that
+    /// it shows progress and no further loss. `ssthresh` is the window to be reached, in packets.
     pub fn acked(&mut self, delivered: u32, in_flight: u32, ssthresh: u32, is_safe: bool) {
         if delivered == 0 {
             return;
@@ -58,12 +60,12 @@ impl Prr {
         self.cwnd = in_flight.saturating_add(count);
     }
 
-    /// A packet has been sent.
+    /// Notes that a packet has been sent.
     pub const fn sent(&mut self) {
         self.out = self.out.saturating_add(1);
     }
 
-    /// Packets that may be sent now, given what is in flight.
+    /// Returns the number of packets that may be sent now, with `in_flight` packets in flight.
     #[must_use]
     pub const fn room(&self, in_flight: u32) -> u32 {
         self.cwnd.saturating_sub(in_flight)
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Sends all that is allowed; how much that was.
+    /// Sends all packets that are allowed and returns their number.
     fn send(prr: &mut Prr, in_flight: &mut u32) -> u32 {
         let count = prr.room(*in_flight);
         for _ in 0..count {
@@ -85,9 +87,10 @@ mod tests {
         count
     }
 
-    /// One packet of a window is lost; each further acknowledgement reports one packet.
+    /// Runs a recovery of a window with `lost` lost packets, in which each acknowledgement reports one
+    /// packet. Returns the number of packets sent after each acknowledgement.
     fn recovery(window: u32, lost: u32, ssthresh: u32) -> Vec<u32> {
-        // Three arrived behind the first loss before it was found.
+        // Three packets arrived behind the first loss before it was found.
         let mut in_flight = window - 3 - lost;
         let mut prr = Prr::new(window, in_flight, ssthresh);
         prr.acked(3, in_flight, ssthresh, false);
@@ -112,7 +115,7 @@ mod tests {
         // The second example: 12 of 20 are lost, so that less than ssthresh is left.
         let sent = recovery(20, 12, 10);
         assert!(sent.iter().all(|count| *count <= 3), "{sent:?}");
-        // A window without this would send all at once.
+        // A window without this machine would send all at once.
         assert!(sent.iter().skip(1).all(|count| *count <= 2), "{sent:?}");
     }
 
@@ -122,7 +125,7 @@ mod tests {
         assert_eq!(prr.room(2), 1);
         prr.sent();
         assert_eq!(prr.room(3), 0);
-        // That one is lost, too.
+        // The packet sent again is lost, too.
         assert_eq!(prr.room(2), 1);
         prr.acked(0, 2, 10, false);
         assert_eq!(prr.room(2), 1);

@@ -1,4 +1,4 @@
-//! The hash that a caller knows of a whole file, given directly or in a list.
+//! Holds the hash that a caller knows of a whole file, given directly or in a list.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use anabranch_mirror::digests::Digests;
 use crate::filenames::show;
 use crate::{Error, Result};
 
-/// The number of bytes of a list of checksums that are read; the rest is ignored.
+/// The largest part of a list of checksums that is read, in bytes; the rest is ignored.
 pub(crate) const LIST_MAX: u64 = 16 << 20;
 
 /// A hash that a whole file must have: SHA-256, SHA-384 or SHA-512.
@@ -48,7 +48,7 @@ impl Checksum {
     }
 }
 
-/// The caller's knowledge of the hash of a file.
+/// Holds the caller's knowledge of the hash of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownHash {
     Is(Checksum),
@@ -58,7 +58,7 @@ pub(crate) enum KnownHash {
     Read(PathBuf, Arc<[u8]>),
 }
 
-/// The names that a file may have in a list of hashes.
+/// Lists the names that a file may have in a list of hashes.
 #[derive(Debug, Default)]
 pub(crate) struct FileNames {
     /// The names that the user's request gives the file, the likeliest first.
@@ -69,7 +69,7 @@ pub(crate) struct FileNames {
     pub(crate) guessed: Vec<Vec<u8>>,
 }
 
-/// The hashes that a whole file must have. A list of checksums names them, or the caller does.
+/// Holds the hashes that a whole file must have, which a list of checksums or the caller gives.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedHash {
     pub(crate) digests: Digests,
@@ -195,6 +195,8 @@ impl FileNames {
 impl FromStr for Checksum {
     type Err = Error;
 
+    /// Parses a checksum.
+    ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the text is no hash of these kinds.
     fn from_str(text: &str) -> Result<Self> {
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    /// Returns the hash that the list `text` has of a file with these URLs.
+    /// Returns the hash that the list `text` gives for a file with these URLs.
     fn listed(text: &str, urls: &[&str]) -> Result<ListedHash> {
         let url = |path: &&str| (format!("http://h/{path}"), format!("/{path}").into_bytes());
         let names = FileNames { urls: urls.iter().map(url).collect(), ..FileNames::default() };

@@ -1,14 +1,15 @@
-//! Threads and an HTTP runtime that many transfers share.
+//! Shares threads and an HTTP runtime among many transfers.
 //!
 //! ```text
 //! Get (of a client) ── start ──▶ queue ──▶ at most N workers, each runs one transfer at a time
 //!                                               └─ HTTP of all of them ──▶ one Engine, one thread
 //! ```
 //!
-//! A transfer is a loop that waits for its own sockets, so it takes a thread while it runs. Without a client
-//! each started transfer takes two: its own, and that of its HTTP runtime. With one, 30 transfers of which 8
-//! run at a time take 9 threads. Nothing else is shared: not the names that were looked up, not connections,
-//! not windows. Transfers in one process still compete for links as transfers of several processes do.
+//! A transfer is a loop that waits for its own sockets, so it needs a thread while it runs. Without a client
+//! each started transfer needs two: its own, and one for its HTTP runtime. With a client, 30 transfers of
+//! which 8 run at a time need 9 threads. Transfers share nothing else: neither names that were looked up, nor
+//! connections, nor windows. Transfers in one process still compete for links as transfers of several
+//! processes do.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,11 +23,11 @@ use anabranch_http::client::Engine;
 use crate::monitor::Monitor;
 use crate::{Error, Result};
 
-/// How many transfers of a client run at a time, unless the caller says otherwise.
+/// The number of transfers of a client that run at a time, unless the caller sets another.
 const AT_ONCE: NonZero<usize> = NonZero::new(8).unwrap();
 
-/// Runs many transfers on few threads: see [`Get::client`](crate::Get::client). Clones are the same client.
-/// Its threads end when the last clone and the last request that has one are dropped.
+/// Runs many transfers on few threads: see [`Get::client`](crate::Get::client). Clones are one client. The
+/// threads end when the last clone and the last request that uses the client are dropped.
 ///
 /// ```no_run
 /// let client = anabranch::Client::new()?;
@@ -51,10 +52,10 @@ type Workers = Monitor<State>;
 
 #[derive(Default)]
 struct State {
-    /// The most workers.
+    /// The largest number of workers.
     at_once: usize,
     workers: usize,
-    /// How many workers wait for a job.
+    /// The number of workers that wait for a job.
     idle: usize,
     jobs: VecDeque<Job>,
     /// Whether the client is dropped.
@@ -70,8 +71,9 @@ impl Client {
         Self::at_once(AT_ONCE)
     }
 
-    /// Makes a client that runs at most `transfers` at a time; more wait, in the order in which they were
-    /// started. A [`Reader`](crate::Reader) counts until it has been read to its end or is dropped.
+    /// Makes a client that runs at most `transfers` transfers at a time; more transfers wait, in the order in
+    /// which they were started. A [`Reader`](crate::Reader) counts until it has been read to its end or is
+    /// dropped.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no thread or descriptor left.
@@ -89,7 +91,7 @@ impl Client {
     /// Runs `job` on a worker when its turn comes.
     ///
     /// # Errors
-    /// If there is no worker yet and none can be started.
+    /// If no worker exists yet and none can be started.
     pub(crate) fn run(&self, job: Job) -> io::Result<()> {
         let workers = &self.0.workers;
         let mut state = workers.lock();
@@ -99,7 +101,7 @@ impl Client {
             match started {
                 Ok(_) => state.workers += 1,
                 Err(error) if state.workers == 0 => return Err(error),
-                // The other workers take it.
+                // The other workers run the job.
                 Err(_) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! The events that a caller receives while an operation runs, and its answers.
+//! Defines the events that a caller receives while an operation runs, and the caller's answers.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ pub enum Event {
     /// before the end, with the numbers of [`Report::last`]. Before mirrors have described the file, only the
     /// time is known.
     Progress(Box<Progress>),
-    /// A source sent wrong bytes and is not asked any more.
+    /// A source sent wrong bytes and gets no further requests.
     Banned {
         /// The source: address and port, or host.
         source: String,
@@ -63,13 +63,13 @@ pub enum Event {
     },
 }
 
-/// The answer of a listener.
+/// Answers an event: the listener continues or stops the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Control {
     /// Continues the operation.
     Continue,
-    /// Stops the operation soon and keeps what has arrived. A transfer then fails with
+    /// Stops the operation soon and keeps the bytes that have arrived. A transfer then fails with
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was already complete.
     ///
     /// This can only be the answer to an event, so it may have to wait for the next [`Event::Progress`]. A
@@ -77,10 +77,10 @@ pub enum Control {
     Stop,
 }
 
-/// The note of the progress while a file is read that an earlier run has left.
+/// The note of the progress while a file that an earlier run has left is read.
 pub(crate) const CHECKING_PART: &str = "checking what is there";
 
-/// The listener as the parts of this crate use it.
+/// Sends events to the listener, for the parts of this crate.
 pub(crate) struct Observer<'a> {
     listener: &'a mut dyn FnMut(Event) -> Control,
     stop: Stop,
@@ -153,12 +153,12 @@ impl<'a> Observer<'a> {
         self.about = file;
     }
 
-    /// Begins the progress of another file, which has a clock of its own; `base` is added to its numbers.
+    /// Begins the progress of another file, which has its own clock; `base` is added to its numbers.
     pub(crate) fn among(&mut self, base: Progress) {
         (self.base, self.reported_at) = (base, None);
     }
 
-    /// Begins the progress of a file whose numbers nothing is added to: they begin at zero.
+    /// Begins the progress of a file whose numbers begin at zero: nothing is added to them.
     pub(crate) fn begin_anew(&mut self) {
         self.among(Progress::default());
         self.last = Progress::default();
@@ -166,7 +166,7 @@ impl<'a> Observer<'a> {
 
     /// Returns whether [`Self::progress`] would report. Making a report costs time, so callers ask first.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        // Each file has a clock of its own, so the last report may have a later time.
+        // Each file has its own clock, so the last report may have a later time.
         self.reported_at.is_none_or(|at| now < at || now.since(at) >= self.every)
     }
 
@@ -181,8 +181,8 @@ impl<'a> Observer<'a> {
         self.last.note = None;
     }
 
-    /// Reports, if due, that `checked_bytes` of an existing file of `total_bytes` have been checked. `what`
-    /// is the note of the report; its other numbers are those of the report before.
+    /// Reports, if a report is due, that `checked_bytes` of an existing file of `total_bytes` have been
+    /// checked. `what` is the note of the report; its other numbers are taken from the report before.
     pub(crate) fn checking(&mut self, now: Time, what: &str, total_bytes: u64, checked_bytes: u64) {
         if !self.is_due(now) {
             return;

@@ -1,5 +1,5 @@
-//! Gets a file or a directory from several sources and mirrors at once. [`Get`] says which content and how;
-//! [`Download`] says where to.
+//! Gets a file or a directory from several sources and mirrors at once. [`Get`] says which content to fetch
+//! and how; [`Download`] says where to put it.
 //!
 //! Inside, `fetch` runs one *stage* after another in one loop (`event_loop`). First, names are looked up
 //! (`name_lookup`), and HTTP servers are asked for the file and its metadata (`discovery`). Then
@@ -93,7 +93,7 @@ use settings::Settings;
 const BACKGROUND: &str = "ledbat-pp";
 
 /// Says which content to get, from which servers, and how. [`to_file`](Self::to_file) and its siblings say
-/// where to.
+/// where to put it.
 ///
 /// ```no_run
 /// use anabranch::{Control, Event, Get};
@@ -119,7 +119,7 @@ pub struct Get {
 }
 
 impl Get {
-    /// Names one content, by any of:
+    /// Makes a request for one content, named by any of:
     ///
     /// - a URI that a source printed (`anabranch:…`);
     /// - URLs of one and the same file (`http://…`, `https://…`), or of several files with
@@ -128,14 +128,14 @@ impl Get {
     ///   of several files is a directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is none of these, a Metalink file cannot be
-    /// read, or the names are of different contents.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name has none of these forms, a Metalink file
+    /// cannot be read, or the names belong to different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         Ok(Self::of(Locators::read(names)?))
     }
 
-    /// Names several files. Each item of `files` has the URLs of one file, which are mirrors of it. The files
-    /// are fetched as with [`each`](Self::each).
+    /// Makes a request for several files. Each item of `files` has the URLs of one file, which are mirrors of
+    /// it. The files are fetched as with [`each`](Self::each).
     ///
     /// ```no_run
     /// let files = [vec!["https://a.example/f", "https://b.example/f"], vec!["https://a.example/g"]];
@@ -151,9 +151,9 @@ impl Get {
         Ok(Self::of(Locators::of_files(files)?).each())
     }
 
-    /// Names a content of a publish/subscribe network in which this host is the node that `place` says.
-    /// `name` is `SCOPE/LABEL`, or an `anabranch:` URI: then the network is asked who publishes its content,
-    /// under any name.
+    /// Makes a request for a content of a publish/subscribe network, in which this host is the node that
+    /// `place` gives. `name` is `SCOPE/LABEL`, or an `anabranch:` URI. With a URI, the network is asked which
+    /// nodes publish the content, under any name.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if `name` is neither, if the domain has no such scope,
@@ -163,7 +163,7 @@ impl Get {
         Ok(Self::of(Locators { network, ..Locators::default() }))
     }
 
-    /// Uses the paths and the packet mark (DSCP) of a class of the network. The default is those of no class.
+    /// Uses the paths and the packet mark (DSCP) of a class of the network. The default is to use no class.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class, or if the content is
@@ -177,7 +177,7 @@ impl Get {
         Self { locators, settings: Settings::default() }
     }
 
-    /// Adds a source that speaks mmTP to those that the URI names: `host`, `host:port`, or an address with or
+    /// Adds a source that speaks mmTP to the sources of the URI: `host`, `host:port`, or an address with or
     /// without a port. The default port is [`PORT`](crate::PORT).
     #[must_use]
     pub fn from_source(mut self, source: impl Into<String>) -> Self {
@@ -185,8 +185,8 @@ impl Get {
         self
     }
 
-    /// Uses this network interface or local address (`wlan0`, `192.0.2.7`, `fe80::1%eth0`), and only those
-    /// named with `via`. If it cannot be used, the transfer fails. By default, every usable one is used.
+    /// Uses this network interface or local address (`wlan0`, `192.0.2.7`, `fe80::1%eth0`); only those named
+    /// with `via` are used. If one cannot be used, the transfer fails. By default, every usable one is used.
     #[must_use]
     pub fn via(mut self, interface: impl Into<String>) -> Self {
         self.settings.via.push((interface.into(), None));
@@ -220,7 +220,7 @@ impl Get {
         self
     }
 
-    /// Requires this hash of the whole file, whatever else is known of it.
+    /// Requires this hash of the whole file, in addition to all other hashes that are known.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
         self.settings.checksum = Some(KnownHash::Is(checksum));
@@ -228,8 +228,8 @@ impl Get {
     }
 
     /// Requires the hash that a list such as `SHA256SUMS` has for the file: a list that `sha256sum` and
-    /// similar programs print, with or without `--tag`. The line is found by the file's name in the URL, the
-    /// URI or the Metalink.
+    /// similar programs print, with or without `--tag`. The file's name in the URL, the URI or the Metalink
+    /// selects the line.
     #[must_use]
     pub fn checksum_list(mut self, list: impl Into<PathBuf>) -> Self {
         self.settings.checksum = Some(KnownHash::In(list.into()));
@@ -237,17 +237,17 @@ impl Get {
     }
 
     /// Requires the hash that the list at this URL has for the file, as
-    /// [`checksum_list`](Self::checksum_list) does with a list in a file. The list is fetched before anything
-    /// else. You vouch for it by naming it: its server must be one that you trust.
+    /// [`checksum_list`](Self::checksum_list) does with a list in a file. The transfer fetches the list
+    /// first. You vouch for the list by naming it: its server must be one that you trust.
     #[must_use]
     pub fn checksum_url(mut self, url: impl Into<String>) -> Self {
         self.settings.checksum_url = Some(url.into());
         self
     }
 
-    /// Chooses the congestion controller by name: one of [`controllers`], such as `lia`. A plus sign and one
-    /// of [`slow_starts`] replace its slow start: `lia+hystart`. HTTP servers have controllers of their own,
-    /// so over mirrors only a scavenger, `ledbat-pp`, has an effect.
+    /// Chooses the congestion controller by its name in [`controllers`], such as `lia`. A plus sign and a
+    /// name of [`slow_starts`] replace its slow start: `lia+hystart`. HTTP servers have their own
+    /// controllers, so over mirrors only a scavenger, `ledbat-pp`, has an effect.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.settings.controller = name.into();
@@ -256,7 +256,7 @@ impl Get {
 
     /// Yields to all other traffic and keeps queues short for it. The controller becomes `ledbat-pp`, a
     /// scavenger, both for mmTP and for the receive windows of HTTP connections. The transfer is slower while
-    /// other traffic wants the link, and nearly as fast as without this otherwise.
+    /// other traffic wants the link; otherwise it is nearly as fast as with another controller.
     #[must_use]
     pub fn background(self) -> Self {
         self.controller(BACKGROUND)
@@ -270,8 +270,8 @@ impl Get {
         self
     }
 
-    /// Gives up when no server has answered for `timeout`; the bytes that have arrived are kept. The default
-    /// is [`TIMEOUT`].
+    /// Sets the time without any answer of a server after which the transfer gives up; it keeps the bytes
+    /// that have arrived. The default is [`TIMEOUT`].
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
@@ -294,17 +294,17 @@ impl Get {
     }
 
     /// Sets the name and password for the HTTP servers (scheme, host and port) of the URLs in [`Get::new`].
-    /// They are not sent to servers that these redirect to, nor to servers that only a Metalink, a URI or
-    /// another server names.
+    /// Other servers do not get them: neither servers that these redirect to, nor servers that only a
+    /// Metalink, a URI or another server names.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.settings.http.user = Some((name.into(), password.into()));
         self
     }
 
-    /// Takes names and passwords from this `.netrc`. They are sent to the servers that get
-    /// [`user`](Self::user). Those of a machine are also sent to that machine over `https`, whether or not
-    /// the user named it, unless any certificate is [believed](Self::insecure).
+    /// Takes names and passwords from this `.netrc` file. The servers that get [`user`](Self::user) get them.
+    /// A machine in the file also gets its own over `https`, whether or not the user named it, unless any
+    /// certificate is [believed](Self::insecure).
     #[must_use]
     pub fn netrc(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.http.netrc = Some(file.into());
@@ -320,16 +320,16 @@ impl Get {
     }
 
     /// Sets whether the variables `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` of the environment
-    /// choose the proxy. They do by default, as with curl and most HTTP libraries.
+    /// choose the proxy. By default they do, as with curl and most HTTP libraries.
     #[must_use]
     pub const fn proxy_from_env(mut self, from_env: bool) -> Self {
         self.settings.http.proxy_from_env = from_env;
         self
     }
 
-    /// Looks names up with `look_up` instead of asking the system. It takes a host and returns the host's
-    /// addresses, with any port. It is called on threads of its own, once for each name of a transfer, and
-    /// again for a name whose look-up failed or whose addresses take no connection.
+    /// Looks names up with `look_up` instead of asking the system. `look_up` takes a host and returns the
+    /// host's addresses, with any port. It is called on separate threads, once for each name of a transfer,
+    /// and again for a name whose look-up failed or whose addresses take no connection.
     #[must_use]
     pub fn resolver(
         mut self,
@@ -339,10 +339,10 @@ impl Get {
         self
     }
 
-    /// Remembers in `directory/urls.jsonl` which content each URL had. If a server later gives the same
-    /// validator for a URL, the file is taken to be the same (trust on first use). URLs with a query, a name
-    /// or a password are not written. By default nothing is remembered: a program's transfers leave no trace,
-    /// and earlier transfers decide nothing. The `anabranch` command remembers in
+    /// Remembers in `directory/urls.jsonl` which content each URL had. If a server later gives an equal
+    /// validator for a URL, the file counts as unchanged (trust on first use). URLs with a query, a name or a
+    /// password are not written. By default nothing is remembered: a program's transfers leave no trace, and
+    /// earlier transfers decide nothing. The `anabranch` command remembers in
     /// [`cache_dir`](crate::cache_dir).
     #[must_use]
     pub fn history(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -350,16 +350,16 @@ impl Get {
         self
     }
 
-    /// Takes every URL for a file of its own, named as in the URL, instead of taking all URLs for one file.
-    /// The files are fetched one after the other into one directory. That is the directory of
+    /// Fetches each URL as a separate file, named as in the URL, instead of taking all URLs as mirrors of one
+    /// file. The files are fetched one after the other into one directory: the directory of
     /// [`to_directory`](Self::to_directory), or of [`to_output`](Self::to_output) if its path ends in a slash
     /// or is a directory, or else the current one. Each file has its own line of a
-    /// [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished) tells how
-    /// each file ended. A file that cannot be had does not stop the others; the transfer then ends with an
-    /// error of the kind that the first such file had.
+    /// [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished) reports
+    /// how each file ended. A file that cannot be fetched does not stop the others; the transfer then ends
+    /// with an error of the kind of the first such file.
     ///
     /// The transfer fails at once with [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL,
-    /// if two URLs have the same name, or if an option is for one file: `to_file`, `read`, `checksum`,
+    /// if two URLs have one file name, or if an option is for one file: `to_file`, `read`, `checksum`,
     /// `from_source`.
     #[must_use]
     pub const fn each(mut self) -> Self {
@@ -383,14 +383,14 @@ impl Get {
     }
 
     /// Runs transfers that are [started](Download::start) or [read](Self::read) on the threads of `client`,
-    /// not each on its own. HTTP of [`Download::run`] uses them too.
+    /// instead of one thread each. HTTP of [`Download::run`] also uses the client's threads.
     #[must_use]
     pub fn client(mut self, client: &Client) -> Self {
         self.settings.client = Some(client.clone());
         self
     }
 
-    /// Fetches to exactly this path. A content that is a directory becomes this directory.
+    /// Fetches to exactly this path. A directory as content becomes this directory.
     #[must_use]
     pub fn to_file(&self, path: impl Into<PathBuf>) -> Download {
         self.download(Output::Path(path.into()))
@@ -404,14 +404,14 @@ impl Get {
     }
 
     /// Fetches as command lines do: into `path` if it ends in a slash or, for a file, is a directory;
-    /// otherwise to exactly `path`. `None` means under its own name in the current directory.
+    /// otherwise to exactly `path`. `None` stands for the content's own name in the current directory.
     #[must_use]
     pub fn to_output(&self, path: Option<PathBuf>) -> Download {
         self.download(path.map_or(Output::Own, Output::Either))
     }
 
     /// Reads the file in order while it arrives, in bounded memory: to standard output, a pipe, or a
-    /// decompressor. [`Reader`] says which bytes are verified at which time.
+    /// decompressor. [`Reader`] says which bytes are verified and when.
     ///
     /// ```no_run
     /// let get = anabranch::Get::new(["https://a.example/f.tar", "https://b.example/f.tar"])?;
@@ -429,12 +429,12 @@ impl Get {
         self.reader(Stop::new()?)
     }
 
-    /// Fetches the bytes of a range of the file, from all servers that have it, and not the rest. Bytes
-    /// behind the end of the file are left out, so the result may be shorter than the range. It is held in
-    /// memory.
+    /// Fetches the bytes of a range of the file, from all servers that have the file, without the other
+    /// bytes. Bytes behind the end of the file are left out, so the result may be shorter than the range. The
+    /// result is held in memory.
     ///
     /// Where hashes of blocks or pieces are known, the bytes are verified, as
-    /// [`get_ranges`](Self::get_ranges) reports. A hash of the whole file says nothing about a part of it.
+    /// [`get_ranges`](Self::get_ranges) reports. A hash of the whole file cannot verify a part of it.
     ///
     /// ```no_run
     /// let get = anabranch::Get::new(["https://a.example/f.zip", "https://b.example/f.zip"])?;
@@ -444,7 +444,7 @@ impl Get {
     /// ```
     ///
     /// # Errors
-    /// As [`Download::run`]; [`ErrorKind::Usage`](crate::ErrorKind::Usage) for a directory.
+    /// The errors of [`Download::run`]; [`ErrorKind::Usage`](crate::ErrorKind::Usage) for a directory.
     pub fn get_range(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let mut ranges = self.get_ranges(std::slice::from_ref(&range))?;
         Ok(ranges.bytes.pop().unwrap_or_default())
@@ -454,12 +454,12 @@ impl Get {
     /// does. The ranges may overlap, and be in any order. A server is asked for each block of 16 KiB once.
     ///
     /// # Errors
-    /// As [`get_range`](Self::get_range).
+    /// The errors of [`get_range`](Self::get_range).
     pub fn get_ranges(&self, ranges: &[Range<u64>]) -> Result<Ranges> {
         self.start_ranges(ranges)?.wait()
     }
 
-    /// Starts to fetch ranges as [`get_ranges`](Self::get_ranges) does, on a thread of its own. With the
+    /// Starts to fetch ranges as [`get_ranges`](Self::get_ranges) does, on a separate thread. With the
     /// feature `tokio` the handle is a `Future`. Dropping it stops the transfer.
     ///
     /// # Errors
@@ -474,7 +474,7 @@ impl Get {
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_stopped_by(&self, stop: &Stop) -> Result<Reader> {
         self.reader(Stop::below(stop)?)
     }

@@ -40,8 +40,8 @@
 //! # }
 //! ```
 //!
-//! A transfer that is stopped keeps the bytes that have arrived, or its error says why not. The same request
-//! resumes with them:
+//! A transfer that is stopped keeps the bytes that have arrived, or its error says why it does not. An equal
+//! request resumes with them:
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};

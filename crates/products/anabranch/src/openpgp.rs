@@ -1,8 +1,8 @@
 //! Checks OpenPGP signatures of a file (RFC 9580, section 10.4: detached) with the keys of a keyring.
 //!
-//! The check is done by the program with which the system checks its own packages: `sqv` of Sequoia, or else
-//! `gpgv` of GnuPG. So the system decides which keys are expired or revoked and which algorithms are too
-//! weak, and its updates keep that right.
+//! The program with which the system checks its own packages does the check: `sqv` of Sequoia, or else `gpgv`
+//! of GnuPG. So the system decides which keys are expired or revoked and which algorithms are too weak, and
+//! its updates keep these decisions current.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,15 +16,15 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::{Error, Result};
 
-/// The largest keyring that is read, bytes. That of a distribution has some hundred KiB.
+/// The largest keyring that is read, in bytes. A distribution's keyring has some hundred KiB.
 const KEYRING_MAX: u64 = 64 << 20;
-/// The largest signature that is read, bytes.
+/// The largest signature that is read, in bytes.
 pub(crate) const SIGNATURE_MAX: usize = 64 << 10;
 
 /// The largest number of signatures that are kept.
 const SIGNATURES_MAX: usize = 64;
 
-/// The keys whose signatures are accepted.
+/// Holds the keys whose signatures are accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyring {
     /// The certificates, in binary.
@@ -33,14 +33,14 @@ pub(crate) struct Keyring {
     verifier: Verifier,
 }
 
-/// The program that checks signatures.
+/// Names the program that checks signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verifier {
     Sqv,
     Gpgv,
 }
 
-/// A demand on a file: at least one of these signatures must be good, by a key of the ring.
+/// Demands of a file that at least one of these signatures is good, by a key of the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     keyring: Arc<Keyring>,
@@ -48,11 +48,11 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// Checks the signatures of `file`. Returns the verdict of the first good one, or else the one that says
-    /// most.
+    /// Checks the signatures of `file`. Returns the verdict of the first good signature, or else the most
+    /// informative verdict.
     ///
     /// # Errors
-    /// As [`Keyring::verify`].
+    /// The errors of [`Keyring::verify`].
     pub(crate) fn verify(&self, file: &File) -> Result<Verdict> {
         let mut bad = None;
         for signature in self.signatures.iter() {
@@ -73,7 +73,7 @@ impl Signed {
     }
 }
 
-/// The signatures that were found for a file, and the keyring with which one of them must be good.
+/// Holds the signatures that were found for a file, and the keyring with which one of them must be good.
 #[derive(Default)]
 pub(crate) struct Signatures {
     /// The keyring; `None` if no signatures are wanted.
@@ -82,9 +82,9 @@ pub(crate) struct Signatures {
     came: Vec<Vec<u8>>,
     /// The signatures that can be good, for some bytes.
     useful: Vec<Vec<u8>>,
-    /// Why the first signature that is not in `useful` cannot be good for any bytes.
+    /// The reason why the first signature that is not in `useful` cannot be good for any bytes.
     useless: Option<String>,
-    /// The first server that could not be asked for a signature, and why.
+    /// The first server that could not be asked for a signature, and the reason.
     unanswered: Option<String>,
 }
 
@@ -109,7 +109,7 @@ impl Signatures {
         }
     }
 
-    /// Records that a server that may have a signature could not answer. `why` names it.
+    /// Records that a server that may have a signature could not answer. `why` names the server.
     pub(crate) fn could_not_come(&mut self, why: String) {
         self.unanswered.get_or_insert(why);
     }
@@ -126,7 +126,7 @@ impl Signatures {
         &self.useful
     }
 
-    /// Examines the new signatures against an empty file: that shows already whether the ring has a usable
+    /// Examines the new signatures against an empty file, which already shows whether the ring has a usable
     /// key.
     fn look(&mut self) -> Result<()> {
         let Some(keyring) = &self.keyring else { return Ok(()) };
@@ -143,11 +143,11 @@ impl Signatures {
         Ok(())
     }
 
-    /// Returns the demand on the file, if the user wants a signature. It has all signatures that may prove
-    /// good.
+    /// Returns the demand on the file, if the user wants a signature. The demand has all signatures that may
+    /// prove good.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no signature.
+    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if no signature was found.
     /// - [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none can be good, and a server that may
     ///   have another could not be asked.
     /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if none can be good, whatever bytes arrive.
@@ -175,15 +175,15 @@ impl Signatures {
     }
 }
 
-/// The verdict of a verifier on a signature.
+/// Gives the verdict of a verifier on a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The signature is good. This is the fingerprint, in hexadecimal, of the key that made it.
+    /// The signature is good. The text is the fingerprint, in hexadecimal, of the key that made it.
     Good(String),
-    /// The signature is of other bytes. This is the verifier's reason.
+    /// The signature belongs to other bytes. The text is the verifier's reason.
     OtherBytes(String),
     /// No bytes make the signature good: it is no signature, or its key is not in the ring, expired, revoked
-    /// or weak. This is the verifier's reason.
+    /// or weak. The text is the verifier's reason.
     Useless(String),
 }
 
@@ -273,8 +273,8 @@ impl Verifier {
         }
     }
 
-    /// Returns whether a signature that is not good is of other bytes. The verifiers say so only if they are
-    /// sure; otherwise the signature or its key is at fault.
+    /// Returns whether a signature that is not good belongs to other bytes. The verifiers report this only if
+    /// they are sure; otherwise the signature or its key is at fault.
     fn is_of_other_bytes(self, said: &str, why: &str) -> bool {
         match self {
             Self::Sqv => why.contains("Message has been manipulated"),
@@ -282,7 +282,7 @@ impl Verifier {
         }
     }
 
-    /// Returns why a signature is not good.
+    /// Returns the reason why a signature is not good.
     fn reason(self, said: &str, why: &str) -> String {
         // See GnuPG's doc/DETAILS. For such a key, GnuPG also reports that the signature itself is good.
         let status =

@@ -1,4 +1,4 @@
-//! The progress and the results of transfers; [`source`] has those of sources.
+//! Defines the progress and the results of transfers; [`source`] has those of sources.
 
 pub(crate) mod source;
 
@@ -8,20 +8,21 @@ use serde::{Serialize, Serializer};
 
 use crate::Error;
 
-/// The progress of a transfer at one moment.
+/// Reports the progress of a transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The bytes of the whole transfer; `None` while that is not known.
+    /// The number of bytes of the whole transfer; `None` while it is not known.
     pub total_bytes: Option<u64>,
-    /// The bytes that are verified and written, including those of an earlier run. While a file is fetched,
-    /// this number never falls: if bytes turn out to be wrong and are fetched again, it waits until as many
-    /// are there, and `note` says so. The last progress and [`Report::last`] have the exact number.
+    /// The number of bytes that are verified and written, including bytes of an earlier run. While a file is
+    /// fetched, this number never falls. If bytes turn out to be wrong and are fetched again, it stays until
+    /// the true number has reached it again, and `note` says so. The last progress and [`Report::last`] have
+    /// the exact number.
     pub done_bytes: u64,
-    /// While an existing file is read to check it, as `note` says: the bytes of it that have been read. The
-    /// other numbers stay as they were before.
+    /// The number of bytes of an existing file that have been read to check the file; `None` outside of such
+    /// a check. `note` describes the check. The other numbers stay as they were before.
     pub checked_bytes: Option<u64>,
-    /// The bytes that were there already when this run began; the rate and the ETA do not count them.
+    /// The number of bytes that existed already when this run began; the rate and the ETA do not count them.
     pub resumed_bytes: u64,
     /// The time since this run began, in seconds.
     pub elapsed_s: f64,
@@ -31,19 +32,19 @@ pub struct Progress {
     pub note: Option<String>,
 }
 
-/// The progress of one path at one moment.
+/// Reports the progress of one path at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct PathProgress {
     /// The source: its host and port, as the request names it. The address follows in brackets, unless the
-    /// name is that address.
+    /// name is this address.
     pub source: String,
     /// The local end: interface or address.
     pub via: String,
-    /// The state; in JSON the text that it displays as.
+    /// The state; JSON has the text that it displays as.
     pub state: PathState,
-    /// The rate in bytes a second when it was last measured, which is done every 0.4 s at most; until then it
-    /// is 0. In the last progress and in the report, the mean over the whole run.
+    /// The rate in bytes a second at the last measurement; measurements are at least 0.4 s apart, and before
+    /// the first one the rate is 0. The last progress and the report have the mean over the whole run.
     pub rate_bytes: u64,
     /// The share of all bytes that came over this path, in percent.
     pub share_percent: f64,
@@ -53,7 +54,7 @@ pub struct PathProgress {
     pub cwnd: u32,
     /// The share of requested packets that were lost, in percent.
     pub loss_percent: f64,
-    /// The verified bytes.
+    /// The number of verified bytes.
     pub bytes: u64,
     /// The share of arrived packets that caches on the way sent, in percent; 0 without a network of caches.
     pub cached_percent: f64,
@@ -63,7 +64,7 @@ pub struct PathProgress {
     pub group: u32,
 }
 
-/// The state of a path. In displays and in JSON, each state is the text given with it.
+/// Describes the state of a path. In displays and in JSON, each state is the text in quotes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathState {
@@ -72,22 +73,22 @@ pub enum PathState {
     NoAnswerYet,
     /// "open": the source answers.
     Open,
-    /// "silent": the source has stopped answering, and is tried again now and then.
+    /// "silent": the source has stopped answering, and is asked again now and then.
     Silent,
-    /// "failing": the last request to the mirror failed; it is tried again later.
+    /// "failing": the last request to the mirror failed; the mirror is asked again later.
     Failing,
-    /// "busy": the mirror asks to be left alone for a while.
+    /// "busy": the mirror has asked for a pause.
     Busy,
-    /// "no ranges": the mirror sends only the whole file, and is kept in reserve while another one serves.
+    /// "no ranges": the mirror sends only the whole file, and is kept in reserve while another mirror serves.
     NoRanges,
-    /// "interface gone": the local end does not exist, and is used again when it is back.
+    /// "interface gone": the local end does not exist; the path is used again when it is back.
     InterfaceGone,
     /// "closed": the path is not used any more.
     Closed,
-    /// "banned: REASON": the source sent wrong bytes, and is not asked any more.
+    /// "banned: REASON": the source sent wrong bytes and gets no further requests.
     Banned(String),
-    /// Only the reason, such as "content changed at the source": the source is not asked any more, at least
-    /// over this path.
+    /// Only the reason, such as "content changed at the source": the source gets no further requests, at
+    /// least over this path.
     GivenUp(String),
 }
 
@@ -114,17 +115,17 @@ impl Serialize for PathState {
     }
 }
 
-/// The progress of hashing.
+/// Reports the progress of hashing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct HashProgress {
-    /// The bytes that have been hashed.
+    /// The number of bytes that have been hashed.
     pub done_bytes: u64,
-    /// The bytes to hash, as far as known.
+    /// The number of bytes to hash, as far as known.
     pub total_bytes: u64,
     /// The time since hashing began, in seconds.
     pub elapsed_s: f64,
-    /// The mean rate since then, in bytes a second.
+    /// The mean rate since hashing began, in bytes a second.
     pub rate_bytes: u64,
 }
 
@@ -137,8 +138,8 @@ impl HashProgress {
     }
 }
 
-/// The groups of paths that, from now on, seem to share a bottleneck; the windows of a group are coupled. It
-/// displays as a sentence.
+/// Lists the groups of paths that, from now on, seem to share a bottleneck; the windows of a group are
+/// coupled. The value displays as a sentence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PathGroups {
@@ -148,7 +149,7 @@ pub struct PathGroups {
     pub groups: Vec<Vec<GroupedPath>>,
 }
 
-/// A path of a group, named as in [`PathProgress`].
+/// Names a path of a group as [`PathProgress`] does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GroupedPath {
@@ -175,7 +176,7 @@ impl fmt::Display for PathGroups {
     }
 }
 
-/// The outcome of a transfer.
+/// Reports the outcome of a transfer.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -189,22 +190,22 @@ pub struct Report {
     pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
-    /// Which parts of the content were compared with a hash. If the transfer is not
-    /// [`complete`](Self::complete), this is about the bytes that are here; with [`Verified::Whole`], nothing
-    /// has been verified then. [`verdict`](Self::verdict) puts it in words.
+    /// The part of the content that was compared with a hash. If the transfer is not
+    /// [`complete`](Self::complete), this covers the bytes that have arrived; with [`Verified::Whole`], no
+    /// byte has been verified then. [`verdict`](Self::verdict) says this in words.
     pub verified: Verified,
-    /// Who vouches for the hash with which the bytes were compared. If it is only a server, `verified` means
-    /// no more than that the bytes arrived as that server sent them.
+    /// The voucher for the hash with which the bytes were compared. If only a server vouches, `verified`
+    /// means no more than that the bytes arrived as that server sent them.
     pub verified_by: Option<VouchedBy>,
     /// For [`Verified::Unchanged`]: the day on which the content was fetched, in UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
     /// For a file that has arrived and whose [verdict](Self::verdict) begins with UNVERIFIED: one sentence
-    /// about why, and what would verify it. As an [`Event::Notice`](crate::Event::Notice), it may name
-    /// settings.
+    /// that says why, and which data would verify it. As an [`Event::Notice`](crate::Event::Notice), it may
+    /// name settings.
     pub advice: Option<String>,
 }
 
-/// The outcome of one of several files: see [`Get::each`](crate::Get::each).
+/// Reports the outcome of one of several files: see [`Get::each`](crate::Get::each).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileReport {
@@ -212,12 +213,12 @@ pub struct FileReport {
     pub url: String,
     /// The report of this file.
     pub report: Report,
-    /// The reason why the file is not here; `None` if it is.
+    /// The reason why the file has not arrived; `None` if it has.
     pub error: Option<Error>,
 }
 
 impl Report {
-    /// Returns a text about the bytes that are here: "verified", "verified as the same as on 2026-11-22",
+    /// Returns a text about the bytes that have arrived: "verified", "verified as the same as on 2026-11-22",
     /// "UNVERIFIED, but as HOST itself says", …
     #[must_use]
     pub fn verdict(&self) -> String {
@@ -239,26 +240,27 @@ impl Report {
 /// The verdict on bytes that were compared with a hash for which the user vouches.
 const VERIFIED: &str = "verified";
 
-/// Who says that a hash is that of the wanted content. In displays and in JSON, each is the text given with
-/// it.
+/// Names the voucher for a hash, who says that the hash belongs to the wanted content. In displays and in
+/// JSON, each variant is the text in quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VouchedBy {
     /// "user": the caller, by a URI, a checksum, or a Metalink that is a file or was named by its URL.
     User,
     /// "self-asserted by HOST": only these servers themselves, which have the file. Such a hash shows that
-    /// the bytes arrived as they sent them, and which mirrors have others.
+    /// the bytes arrived as the servers sent them, and which mirrors have other bytes.
     Hosts(Vec<String>),
     /// "history of DAY": the transfer of that day (UTC, `2026-11-22`). The caller, or a signature, vouched
-    /// for the content then, and its server says that it has not changed since. The bytes are the same.
+    /// for the content then, and its server says that the content has not changed since. The bytes are
+    /// identical.
     History(String),
-    /// "signature by FINGERPRINT": a key of the caller's keyring has signed the whole.
+    /// "signature by FINGERPRINT": a key of the caller's keyring has signed the whole content.
     Signature(String),
 }
 
 impl VouchedBy {
-    /// Returns a clause for a message about a mirror that sent wrong bytes: who says what was right. It is
-    /// empty if the caller or a signature says so.
+    /// Returns a clause for a message about a mirror that sent wrong bytes: it names the voucher for the
+    /// right bytes. The clause is empty if the caller or a signature vouches.
     pub(crate) fn according(&self) -> String {
         match self {
             Self::Hosts(hosts) => format!(", according to {}", hosts.join(" and ")),
@@ -285,7 +287,7 @@ impl Serialize for VouchedBy {
     }
 }
 
-/// Which parts of a content were compared with a hash.
+/// Names the part of a content that was compared with a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -298,10 +300,11 @@ pub enum Verified {
     Whole,
     /// Each file of a directory, before it gets its final name.
     Files,
-    /// Only the whole content, with the BLAKE3 hash of an earlier run. In that run there was no other hash,
-    /// or only the date of the file is still the same. The servers say that the file has not changed since.
+    /// Only the whole content, with the BLAKE3 hash of an earlier run. In that run no other hash was known,
+    /// or only the date of the file shows that it has not changed. The servers say that it has not changed
+    /// since.
     Unchanged,
-    /// Nothing, because there is no hash. Mirrors were at most compared with each other.
+    /// No part, because no hash is known. Mirrors were at most compared with each other.
     #[default]
     Nothing,
 }
@@ -316,7 +319,7 @@ impl Verified {
     }
 }
 
-/// A source that is not asked any more.
+/// Names a source that was banned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BannedSource {
@@ -327,7 +330,7 @@ pub struct BannedSource {
 }
 
 impl Progress {
-    /// Adds the progress of one file, `now`, to this progress of the other files of the same request.
+    /// Returns the sum of this progress of other files of a request and the progress `now` of one more file.
     pub(crate) fn and(&self, now: &Self) -> Self {
         Self {
             total_bytes: now.total_bytes.map(|total| total + self.total_bytes.unwrap_or_default()),
@@ -340,8 +343,8 @@ impl Progress {
         }
     }
 
-    /// Returns this progress of a file of which `last` was reported last, with no fewer bytes done. If the
-    /// file is shorter than was thought, the bytes of `last` count by their share.
+    /// Returns this progress of a file, with no fewer bytes done than in `last`, which was reported last. If
+    /// the file is shorter than was thought, the bytes of `last` count by their share.
     pub(crate) fn no_less_than(self, last: &Self) -> Self {
         let total_bytes = self.total_bytes.or(last.total_bytes);
         let floor = match (last.total_bytes, total_bytes) {
@@ -350,7 +353,7 @@ impl Progress {
             }
             _ => last.done_bytes,
         };
-        // The last byte is not done before it is there.
+        // The last byte does not count as done before it has arrived.
         let floor = floor.min(total_bytes.map_or(u64::MAX, |total| total.saturating_sub(1)));
         match self.done_bytes < floor {
             true => {
@@ -408,14 +411,14 @@ pub(crate) fn add(rows: &mut Vec<PathProgress>, now: &[PathProgress]) {
     }
 }
 
-/// Returns the sum of the row `before` and the later row `now` of the same path.
+/// Returns the sum of the row `before` and the later row `now` of one path.
 fn sum(before: &PathProgress, now: &PathProgress) -> PathProgress {
     let state = if now.state == PathState::NoAnswerYet { &before.state } else { &now.state }.clone();
     let (bytes, timeouts) = (before.bytes + now.bytes, before.timeouts + now.timeouts);
     PathProgress { state, bytes, timeouts, ..now.clone() }
 }
 
-/// Returns whether both rows are of the same path.
+/// Returns whether both rows belong to one path.
 fn is_same(a: &PathProgress, b: &PathProgress) -> bool {
     (&a.source, &a.via) == (&b.source, &b.via)
 }

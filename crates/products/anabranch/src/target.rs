@@ -62,7 +62,7 @@ use final_check::digests;
 use journal::Slot;
 use part::{Part, PendingWrite};
 
-/// The greatest number of blocks that are held back for one write: a segment's worth, 1 MiB.
+/// The greatest number of blocks that are held back for one write: one segment, 1 MiB.
 pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
 
 /// The result of a finished transfer, whether the file now has its name or was read in order.
@@ -83,8 +83,8 @@ pub(crate) struct Target {
     id: ContentId,
     demands: Demands,
     force: bool,
-    /// The result of checking the complete file against what is known of it; `None` if there was no check
-    /// since a block was last written or removed, or a claim was dropped.
+    /// The result of checking the complete file against its known hashes; `None` if no check was made since a
+    /// block was last written or removed, or a claim was dropped.
     checked: Option<Checked>,
     /// Notices from that check about servers that state other hashes for the file.
     dissent: Vec<String>,
@@ -94,7 +94,7 @@ pub(crate) struct Target {
     done_bytes: u64,
 }
 
-/// The result of checking a complete file.
+/// Gives the result of checking a complete file.
 #[derive(Clone, Debug)]
 enum Checked {
     /// The file is right; with the fingerprint of the key that signed it, if a signature was required.
@@ -102,7 +102,7 @@ enum Checked {
     Wrong(Fault),
 }
 
-/// What is wrong with a complete file.
+/// Describes the fault of a complete file.
 #[derive(Clone, Debug)]
 struct Fault {
     text: String,
@@ -116,8 +116,8 @@ enum FaultKind {
     /// No key that the user trusts has signed the bytes, and no hash of them is known. Other bytes may be
     /// signed.
     Signature,
-    /// No bytes could make a signature good, for example because its key is not one that the user trusts.
-    /// So other bytes would not be signed either.
+    /// No bytes could make a signature good, for example because the user does not trust its key. So other
+    /// bytes would not be signed either.
     NoSignature,
     /// The bytes match a known hash, but no key that the user trusts has signed them, or another known hash
     /// does not match. The bytes stay.
@@ -128,7 +128,7 @@ enum FaultKind {
 
 #[derive(Debug)]
 enum State {
-    /// The file already has its name and is right; with its root hash.
+    /// The file already has its name and is right; the value is its root hash.
     Whole([u8; 32]),
     /// The part is being written.
     Part(Box<Part>),
@@ -199,7 +199,7 @@ impl Target {
     }
 
     /// Writes a whole content to `place` through a part, as a transfer does. `read` fills a slice with the
-    /// bytes from an offset on. The other parameters are those of [`open`](Self::open).
+    /// bytes from an offset on. [`open`](Self::open) describes the other parameters.
     ///
     /// # Errors
     /// Those of [`open`](Self::open) and [`finish`](Self::finish), and every error of `read`.
@@ -233,7 +233,8 @@ impl Target {
         self.done_bytes
     }
 
-    /// Drops the hashes that this server states for the content: it has sent other bytes than other servers.
+    /// Drops the hashes that this server states for the content, because the server has sent other bytes than
+    /// other servers.
     pub(crate) fn distrust(&mut self, origin: &str) {
         self.demands.claims.retain(|claim| claim.origin != origin);
         self.checked = None;
@@ -248,7 +249,8 @@ impl Target {
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if held blocks cannot be written.
     ///
     /// # Panics
-    /// If the length of `bytes` is not the length of the block: the caller has verified something else.
+    /// If the length of `bytes` is not the length of the block, because the caller has verified another
+    /// block.
     pub(crate) fn write(
         &mut self,
         block: u64,
@@ -304,8 +306,7 @@ impl Target {
         }
     }
 
-    /// Makes the file executable for every user who may read it, as the manifest of a directory says of some
-    /// files.
+    /// Makes the file executable for every user who may read it, because the manifest of a directory says so.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the permissions cannot be set.
@@ -323,8 +324,8 @@ impl Target {
         self.place.path()
     }
 
-    /// Removes part and journal if they hold nothing: a transfer that failed before its first block leaves no
-    /// trace.
+    /// Removes part and journal if they hold no blocks: a transfer that failed before its first block leaves
+    /// no trace.
     pub(crate) fn discard_if_empty(self) {
         if let State::Part(part) = &self.state
             && self.done_bytes == 0
@@ -336,8 +337,9 @@ impl Target {
         }
     }
 
-    /// Whether the complete file is wrong and other bytes may be right. The blocks stay in either case.
-    /// `progress` is called with the number of bytes read so far and stops the check by returning false.
+    /// Returns whether the complete file is wrong and other bytes may be right. The blocks stay in either
+    /// case. `progress` is called with the number of bytes read so far and stops the check by returning
+    /// false.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing or cannot be read,
@@ -347,7 +349,7 @@ impl Target {
         Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
     }
 
-    /// Checks the complete file against what is known of it, unless the last result is still valid.
+    /// Checks the complete file against its known hashes, unless the last result is still valid.
     fn check(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<&Checked> {
         self.flush()?;
         let checked = match self.checked.take() {
@@ -471,7 +473,7 @@ impl Target {
         let if_wrong = match kind {
             FaultKind::Contested => IfWrong::Keep,
             FaultKind::Bytes => *if_wrong,
-            // Nobody says that other bytes would be right.
+            // No voucher says that other bytes would be right.
             _ if *if_wrong == IfWrong::KeepOnce => IfWrong::Remove,
             _ => *if_wrong,
         };

@@ -84,8 +84,8 @@ impl Client {
     /// Starts the client, on the engine in `options` or on one of its own.
     ///
     /// # Errors
-    /// If a file cannot be read, a header field is invalid or is one that the client sets itself, or a proxy
-    /// is of an unknown kind. Also if the system has no thread or descriptor left.
+    /// If a file cannot be read, a header field is invalid or is a field that the client sets itself, or a
+    /// proxy is of an unknown kind. Also if the system has no thread or descriptor left.
     pub fn start(mut options: Options) -> Result<Self, StartError> {
         let engine = options.engine.take();
         let settings = Arc::new(Settings::new(options)?);

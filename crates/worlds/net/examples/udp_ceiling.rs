@@ -27,9 +27,10 @@ use nix::sys::time::TimeValLike as _;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The receiver reports whenever this many bytes have arrived.
+/// The number of bytes after which the receiver reports.
 const REPORT: u64 = 256 << 10;
-/// If no report comes for this long, datagrams were lost: the sender starts over with an empty window.
+/// The time without a report after which datagrams count as lost: the sender then starts over with an empty
+/// window.
 const STALL: Span = Span::from_millis(100);
 
 struct Options {
@@ -53,7 +54,7 @@ struct Row {
     sender_cpu: f64,
     receiver_cpu: f64,
     /// The share of the time in which some task waited for a CPU. On a busy machine it is well above 0, and
-    /// the figures mean little. `None` where the kernel does not tell.
+    /// the figures mean little. `None` where the kernel does not report it.
     pressure: Option<f64>,
 }
 
@@ -85,7 +86,7 @@ fn main() -> Result<()> {
     if std::thread::available_parallelism()?.get() < 2 {
         options.pinned = false;
     }
-    // Left alone, the scheduler at times puts both processes on one CPU, and the figures vary.
+    // Without pinning, the scheduler at times puts both processes on one CPU, and the figures vary.
     if options.pinned {
         pin(0)?;
     }
@@ -136,7 +137,7 @@ fn print(rows: &[Row], options: &Options) {
     }
 }
 
-/// Sends from this process to a new one for the time that the options give.
+/// Sends from this process to a new one for the time in the options.
 fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Result<Row> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["receive", if gro { "gro" } else { "plain" }, if options.pinned { "pinned" } else { "free" }])

@@ -1,12 +1,12 @@
-//! The privileges of this process (capabilities(7)).
+//! Checks the privileges of this process (capabilities(7)).
 
 /// The privilege to change interfaces, routes and the kernel's MPTCP endpoints.
 pub const CAP_NET_ADMIN: u32 = 12;
-/// The privilege to make namespaces, and to do much else.
+/// The privilege to make namespaces, and for many other operations.
 pub const CAP_SYS_ADMIN: u32 = 21;
 
-/// Whether all of these capabilities are effective in this thread. Returns `false` where the system does not
-/// tell.
+/// Returns whether all of these capabilities are effective in this thread. Returns `false` where the system
+/// does not report them.
 #[must_use]
 pub fn has(all: &[u32]) -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();

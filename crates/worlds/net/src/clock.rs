@@ -1,4 +1,4 @@
-//! The clock: the only place that asks the operating system for the time.
+//! Implements the clock: the only place that asks the operating system for the time.
 
 use std::thread;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_algo::{Span, Time};
 use nix::time::{ClockId, clock_gettime};
 
-/// A monotonic clock whose origin is the moment it was started. Copies share the origin.
+/// A monotonic clock whose origin is the time of its start. Copies share the origin.
 ///
 /// `CLOCK_MONOTONIC`: never set back, and on Linux it stands still while the machine is suspended, so that
 /// waking up does not expire every timer at once.

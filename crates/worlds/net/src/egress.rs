@@ -1,12 +1,12 @@
-//! The interface and the local address that a subflow must use.
+//! Binds sockets to the interface and the local address that a subflow must use.
 //!
 //! An [`Egress`] that the user named is honoured or refused, never ignored. It promises:
 //! * an interface (`eth0`): every packet leaves by this interface and only packets that arrive on it are
 //!   received, by `SO_BINDTODEVICE`. If that is not permitted (Linux before 5.7 without `CAP_NET_RAW`, some
 //!   sandboxes), an address of the interface is bound instead. The routing tables must then send packets from
 //!   that address out of the interface; otherwise the egress is refused.
-//! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns the address is used,
-//!   too, if a route leads through it. A host with several providers needs that, because its routing table
+//! * an address (`192.0.2.7`): packets carry it as their source. The interface that owns the address is also
+//!   used if a route leads through it. A host with several providers needs this, because its routing table
 //!   alone would send everything to one of them.
 //! * both (`fe80::1%eth0`): the interface and the address.
 //!
@@ -23,14 +23,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::interface::{Interface, interfaces, inventory, is_link_local};
 use crate::route_lookup::{lookup, lookup_through};
 
-/// Where packets leave this host: by an interface, from a local address, both, or as the kernel picks.
+/// Says where packets leave this host: by an interface, from a local address, both, or as the kernel picks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Egress {
     device: Option<String>,
     address: Option<IpAddr>,
 }
 
-/// How a socket towards one peer is bound to keep the promise of an [`Egress`].
+/// Says how a socket towards one peer is bound to keep the promise of an [`Egress`].
 #[derive(Default)]
 struct Binding {
     device: Option<(String, u32)>,
@@ -50,7 +50,7 @@ impl Egress {
     /// interface and the address.
     ///
     /// # Errors
-    /// `NotFound` if the host has no such interface or address, with a message that lists those that it has;
+    /// `NotFound` if the host has no such interface or address, with a message that lists the existing ones;
     /// `NetworkDown` if the interface is down; `InvalidInput` if the text before `%` is no address.
     pub fn parse(text: &str) -> io::Result<Self> {
         let all = interfaces()?;
@@ -105,7 +105,7 @@ impl Egress {
         self.address
     }
 
-    /// Whether a socket that is not bound keeps the promise, if the kernel gave it the address `own` towards
+    /// Returns whether an unbound socket keeps the promise, if the kernel gave it the address `own` towards
     /// `peer`: it sends from the promised address and, by the routing tables, out of the promised interface.
     /// Packets may still arrive by another interface.
     #[must_use]
@@ -278,7 +278,7 @@ impl fmt::Display for Egress {
     }
 }
 
-/// Returns the egresses towards `peer` that are worth a subflow each, if the user named none.
+/// Returns the egresses towards `peer` that each deserve a subflow, if the user named none.
 ///
 /// * If `peer` is this host: the one address that the kernel would use.
 /// * Otherwise each interface that is up, is not loopback and has a route to the peer, with its address: for
@@ -374,8 +374,8 @@ fn fallback_address(index: u32, wanted: Option<IpAddr>, to: IpAddr) -> io::Resul
     Ok(candidates.find(|&address| is_routed(address, to, index)))
 }
 
-/// Whether the routing tables send packets from `from` to `to` out of the interface `index`, although no
-/// socket is bound to it.
+/// Returns whether the routing tables send packets from `from` to `to` out of the interface `index`, although
+/// no socket is bound to it.
 fn is_routed(from: IpAddr, to: IpAddr, index: u32) -> bool {
     lookup(to, Some(from), None).is_ok_and(|route| route.device == Some(index))
 }

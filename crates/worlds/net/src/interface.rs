@@ -1,4 +1,4 @@
-//! The interfaces of this host and their addresses.
+//! Lists the interfaces of this host and their addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 
-/// A network interface as it is now.
+/// Describes the present state of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// The name, such as `eth0`.
@@ -21,8 +21,8 @@ pub struct Interface {
     pub loopback: bool,
     /// The IPv4 and IPv6 addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
-    /// The largest IP packet that the interface takes, in bytes; `None` where the system does not tell (no
-    /// `/sys`).
+    /// The largest IP packet that the interface takes, in bytes; `None` where the system does not report it
+    /// (no `/sys`).
     pub mtu: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found.into_values().collect())
 }
 
-/// Whether an address is valid on its own link only: RFC 3927 section 2.1, RFC 4291 section 2.5.6.
+/// Returns whether an address is valid on its own link only: RFC 3927 section 2.1, RFC 4291 section 2.5.6.
 #[must_use]
 pub const fn is_link_local(ip: IpAddr) -> bool {
     match ip {

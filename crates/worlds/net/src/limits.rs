@@ -1,4 +1,4 @@
-//! Limits the rate at which a transfer receives: in all, and over each egress that has a limit of its own.
+//! Limits the rate at which a transfer receives: in all, and over each egress that has a separate limit.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use anabranch_algo::{Rate, RateLimiter, RateLimits};
 
 use crate::egress::Egress;
 
-/// The rate limits of one transfer. Clones share them. All times given to the limits must be of one clock.
+/// Holds the rate limits of one transfer. Clones share them. All times given to the limits must be of one
+/// clock.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     whole: Option<Arc<RateLimiter>>,
@@ -14,8 +15,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Creates the limits: `whole` for all that is received, if it is given, and one for each egress of
-    /// `via`. An egress that is given twice has both limits.
+    /// Creates the limits: `whole`, if given, for all received data, and one limit for each egress of `via`.
+    /// An egress that is given twice has both limits.
     #[must_use]
     pub fn new(whole: Option<Rate>, via: impl IntoIterator<Item = (Egress, Rate)>) -> Self {
         let limiter = |rate| Arc::new(RateLimiter::new(Some(rate)));
@@ -23,7 +24,7 @@ impl Limits {
         Self { whole: whole.map(limiter), via: via.collect() }
     }
 
-    /// Returns the limits of the data that arrives over `via`.
+    /// Returns the limits for the data that arrives over `via`.
     #[must_use]
     pub fn of(&self, via: &Egress) -> RateLimits {
         let named = self.via.iter().filter(|(egress, _)| egress == via).map(|(_, limiter)| limiter);

@@ -1,5 +1,5 @@
 //! Sends datagrams with a code point of differentiated services (DSCP). quinn-udp writes only the two bits of
-//! ECN into that field of the IP header, and zeros beside them, whatever the options of the socket are.
+//! ECN into that field of the IP header, and zeros beside them, regardless of the socket's options.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
-//! Measurements of an MPTCP connection of this process, subflow by subflow (`MPTCP_FULL_INFO` of
+//! Reads the measurements of an MPTCP connection of this process, subflow by subflow (`MPTCP_FULL_INFO` of
 //! `linux/mptcp.h`, Linux 6.5). Unlike [`SockDiag`](crate::netlink::SockDiag), this needs no privilege to
-//! tell which subflows belong together.
+//! show which subflows belong together.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,12 +16,12 @@ use crate::syscalls::{mptcp_full_info, tcp_info};
 const SUBFLOW_BYTES: usize = 264;
 const LOCAL_AT: usize = 8;
 const REMOTE_AT: usize = 136;
-/// Room for `struct tcp_info`, in bytes: more than [`TcpInfo`] reads.
+/// The number of bytes reserved for `struct tcp_info`, which is more than [`TcpInfo`] reads.
 const TCP_BYTES: usize = 256;
-/// The most subflows that are read. The kernel has at most eight besides the first.
+/// The largest number of subflows that are read. The kernel has at most eight besides the first.
 const SUBFLOWS_MAX: u32 = 16;
 
-/// A subflow of an MPTCP connection.
+/// Describes a subflow of an MPTCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubflowInfo {
     /// The local address and port.

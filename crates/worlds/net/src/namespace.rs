@@ -1,4 +1,4 @@
-//! Network namespaces that live as long as their descriptor.
+//! Makes and enters network namespaces that live as long as their descriptor.
 //!
 //! A [`Namespace`] has no name under `/run/netns` and no process of its own: when its last descriptor is
 //! closed, however the process ends, the kernel removes it with everything in it. See network_namespaces(7).
@@ -21,13 +21,13 @@ use crate::syscalls;
 /// The path of the calling thread's network namespace.
 pub const OWN_PATH: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace, held by a descriptor.
+/// Holds a network namespace by a descriptor.
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
 }
 
-/// Returns the error with the attempt `what`, in words, before it.
+/// Returns the error with a description of the attempt, `what`, in front.
 fn said(error: impl Into<io::Error>, what: &str) -> io::Error {
     let error = error.into();
     io::Error::new(error.kind(), format!("{what}: {error}"))

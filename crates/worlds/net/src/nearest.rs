@@ -1,6 +1,6 @@
-//! Finds the name that was meant by a wrong one, for messages about keys and commands that do not exist.
+//! Finds the name that a wrong one was meant to be, for messages about keys and commands that do not exist.
 
-/// Returns the one of `names` that `word` probably means; `None` if none is near.
+/// Returns the name of `names` that `word` probably means; `None` if no name is near.
 #[must_use]
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();

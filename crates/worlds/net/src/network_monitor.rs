@@ -10,14 +10,14 @@ use anabranch_algo::{Span, Time};
 
 use crate::interface::{Interface, interfaces};
 
-/// How often the interfaces are read again where the kernel reports no changes.
+/// The time between two reads of the interfaces where the kernel reports no changes.
 const POLL_INTERVAL: Span = Span::from_secs(1);
 
-/// The most messages taken in one call; the others make the descriptor readable again.
+/// The largest number of messages taken in one call; the others make the descriptor readable again.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MESSAGES_MAX: usize = 256;
 
-/// Tells when it is worth asking [`interfaces`] and [`usable_egresses`](crate::usable_egresses) again.
+/// Reports when it is worth asking [`interfaces`] and [`usable_egresses`](crate::usable_egresses) again.
 ///
 /// On Linux the kernel reports changes over rtnetlink (RFC 3549): wait for [`fd`](Self::fd). Where that
 /// fails, the list is read once a second: wait until [`deadline`](Self::deadline). Callers do both and need
@@ -33,7 +33,7 @@ impl NetworkMonitor {
     /// Starts to monitor: changes from now on are reported.
     ///
     /// # Errors
-    /// If neither way works, because the interfaces cannot be read.
+    /// If neither method works, because the interfaces cannot be read.
     pub fn new() -> io::Result<Self> {
         let netlink = subscribe().ok();
         let last_interfaces = if netlink.is_some() { Vec::new() } else { interfaces()? };
@@ -47,13 +47,14 @@ impl NetworkMonitor {
         self.netlink.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
-    /// Returns when to call [`changed`](Self::changed) even if nothing became readable.
+    /// Returns the time at which to call [`changed`](Self::changed) even if nothing became readable.
     #[must_use]
     pub const fn deadline(&self) -> Time {
         self.next_read
     }
 
-    /// Whether something may have changed since the last call. All times `now` must be of one clock.
+    /// Returns whether the network may have changed since the last call. All times `now` must be of one
+    /// clock.
     pub fn changed(&mut self, now: Time) -> bool {
         if let Some(netlink) = &self.netlink {
             return drain(netlink);
@@ -89,7 +90,7 @@ fn drain(netlink: &OwnedFd) -> bool {
     let mut any = false;
     let mut message = [0; 64];
     for _ in 0..MESSAGES_MAX {
-        // That a message came says enough; the rest of the message is cut off.
+        // The arrival of a message is enough; the rest of the message is cut off.
         match recv(netlink.as_fd().as_raw_fd(), &mut message, MsgFlags::empty()) {
             // ENOBUFS: the kernel had more messages than fit, so something changed.
             Ok(1..) | Err(Errno::ENOBUFS) => any = true,

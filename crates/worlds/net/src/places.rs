@@ -17,11 +17,12 @@ use anabranch_algo::fair_share::{Counters, FairShare, Full, Place, Yields};
 
 use crate::Clock;
 
-/// The shortest time between two reports that a holder was heard: more frequent reports make no difference.
+/// The shortest time between two reports about a holder; more frequent reports make no difference.
 const HEARD_EVERY: Span = Span::from_millis(10);
 
-/// Returns the holder to share places by while a peer has not proven who it is: the IPv4 address, or the /64
-/// network of an IPv6 address, since one host has all addresses of such a network (RFC 4291, section 2.5.4).
+/// Returns the holder to share places by while a peer has not proven its identity: the IPv4 address, or the
+/// /64 network of an IPv6 address, since one host has all addresses of such a network (RFC 4291, section
+/// 2.5.4).
 #[must_use]
 pub fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -37,10 +38,10 @@ struct State<K> {
     told: BTreeMap<Place, Arc<Mutex<Told>>>,
 }
 
-/// Whether a place was told to give up since its task last asked.
+/// Says whether a place was told to give up since its task last asked.
 #[derive(Debug)]
 enum Told {
-    /// The place was not told. The field has the waker of the task that waits, if there is one.
+    /// The place was not told. The field has the waker of the waiting task, if a task waits.
     No(Option<Waker>),
     Yes,
 }
@@ -49,7 +50,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Places that all holders share. Clones share the same places.
+/// Holds places that all holders share. Clones share the same places.
 pub struct Places<K> {
     state: Arc<Mutex<State<K>>>,
     clock: Clock,
@@ -93,7 +94,7 @@ impl<K: Ord + Clone> Places<K> {
         Ok(HeldPlace { places: self.clone(), place, told, heard_ns: AtomicU64::new(0) })
     }
 
-    /// Returns how many places gave way and how many requests were refused, in all.
+    /// Returns the number of places that gave way and of requests that were refused, in all.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.lock().share.counters()
@@ -115,12 +116,12 @@ impl<K> State<K> {
     }
 }
 
-/// A place that is held until this value is dropped.
+/// Holds a place until it is dropped.
 pub struct HeldPlace<K: Ord + Clone> {
     places: Places<K>,
     place: Place,
     told: Arc<Mutex<Told>>,
-    /// When the holder was last reported as heard, in nanoseconds of the clock.
+    /// The time at which the holder was last reported as heard, in nanoseconds of the clock.
     heard_ns: AtomicU64,
 }
 
@@ -131,7 +132,7 @@ impl<K: Ord + Clone> fmt::Debug for HeldPlace<K> {
 }
 
 impl<K: Ord + Clone> HeldPlace<K> {
-    /// Reports that the holder has said or moved something.
+    /// Reports that the holder has sent or moved data.
     pub fn heard(&self) {
         let now = self.places.clock.now();
         let last = self.heard_ns.load(Ordering::Relaxed);
@@ -154,8 +155,8 @@ impl<K: Ord + Clone> HeldPlace<K> {
         state.tell(gives_way);
     }
 
-    /// Whether the place was told to give up since this method last returned `Ready`. If not, `cx` is woken
-    /// when it is told. Only one task can wait at a time.
+    /// Returns `Ready` if the place was told to give up since this method last returned `Ready`. If not, `cx`
+    /// is woken when it is told. Only one task can wait at a time.
     pub fn poll_given_up(&self, cx: &Context<'_>) -> Poll<()> {
         match &mut *lock(&self.told) {
             told @ Told::Yes => {
@@ -171,7 +172,7 @@ impl<K: Ord + Clone> HeldPlace<K> {
         }
     }
 
-    /// Returns when the place is told to give up.
+    /// Waits until the place is told to give up.
     pub async fn given_up(&self) {
         poll_fn(|cx| self.poll_given_up(cx)).await;
     }

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags};
 
 use crate::Clock;
 
-/// The event to wait for on a descriptor. Reading is always included, since errors are read, too.
+/// Selects the event to wait for on a descriptor. Reading is always included, since errors are read, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Wait until there is something to read.
@@ -21,7 +21,7 @@ pub enum Interest {
     ReadWrite,
 }
 
-/// The readiness of a descriptor.
+/// Reports the readiness of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     /// Whether there is something to read: data or an error.
@@ -56,8 +56,9 @@ impl Poller {
         Self { clock, spare: Vec::new(), ready: Vec::new() }
     }
 
-    /// Waits until a descriptor is ready or `deadline` has come. [`Time::NEVER`] is no deadline; a past one
-    /// looks without waiting. Returns how many descriptors are ready; a signal ends the wait early with 0.
+    /// Waits until a descriptor is ready or `deadline` has come. [`Time::NEVER`] means no deadline; with a
+    /// past deadline the call does not wait. Returns the number of ready descriptors; a signal ends the wait
+    /// early with 0.
     ///
     /// # Errors
     /// If `ppoll` fails: memory is used up or there are too many descriptors.
@@ -123,7 +124,7 @@ fn poll(fds: &mut [PollFd<'_>], left_nanos: Option<u64>) -> nix::Result<i32> {
     nix::poll::poll(fds, timeout)
 }
 
-/// The waiting side of a wake-up: a descriptor that becomes readable when a [`Waker`] wakes it.
+/// Holds the waiting side of a wake-up: a descriptor that becomes readable when a [`Waker`] wakes it.
 #[derive(Debug)]
 pub struct WakeReceiver {
     reader: UnixStream,
@@ -152,7 +153,7 @@ impl WakeReceiver {
         self.waker.clone()
     }
 
-    /// Takes all wake-ups that have come. Returns whether there were any.
+    /// Removes all pending wake-ups. Returns whether there were any.
     pub fn drain(&self) -> bool {
         let mut sink = [0; 64];
         let mut any = false;
@@ -182,7 +183,7 @@ impl Waker {
         Arc::new(self.clone()).into()
     }
 
-    /// Returns a stream of its own for libraries that write a byte when a signal comes
+    /// Returns a separate stream for libraries that write a byte when a signal comes
     /// (`signal_hook::low_level::pipe`).
     ///
     /// # Errors

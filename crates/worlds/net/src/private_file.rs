@@ -1,5 +1,5 @@
-//! Files that only their user may write, and secrets that only their user may read: keys, tokens, lists,
-//! journals.
+//! Reads and writes files that only their user may write, and secrets that only their user may read: keys,
+//! tokens, lists, journals.
 //!
 //! A program that runs as root may keep such files in a directory that another user filled first, and a
 //! person may have copied a key with the wrong mode. So this module trusts no name: it checks the owner and
@@ -32,7 +32,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 
-/// Which users may read a file that only its owner may write.
+/// Says which users may read a file that only its owner may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Only the owner may read the file.
@@ -59,7 +59,7 @@ impl Access {
     }
 }
 
-/// Why a file or a directory is refused.
+/// Says why a file or a directory is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
     /// Other users can read or write the file or directory. `wanted` is the mode that the message tells the
@@ -178,7 +178,7 @@ pub fn create(path: &Path, access: Access, bytes: &[u8]) -> io::Result<()> {
     dir.create(name, access, bytes)
 }
 
-/// A directory that this user or root owns, and that no other user can write.
+/// Holds a directory that this user or root owns, and that no other user can write.
 #[derive(Debug)]
 pub struct PrivateDir {
     dir: File,

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A text in this format that grows. The samples of a metric follow its head.
+/// Collects a text in this format. The samples of a metric follow its head.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
     text: String,
@@ -52,7 +52,7 @@ impl Exposition {
     }
 }
 
-/// The type of a metric.
+/// Selects the type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The number only grows, until the process ends.

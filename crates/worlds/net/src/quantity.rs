@@ -1,4 +1,4 @@
-//! Quantities as people write them: a number and a unit, `1.5 GiB`, `100Mbit`, `50 ms`.
+//! Reads quantities as people write them: a number and a unit, `1.5 GiB`, `100Mbit`, `50 ms`.
 
 use anabranch_algo::{Rate, Span};
 
@@ -15,8 +15,8 @@ pub fn split(text: &str) -> Option<(f64, &str)> {
     number.is_finite().then(|| (number, text[end..].trim()))
 }
 
-/// Returns how many bytes a unit is: `B` or `bit`, perhaps after `k`, `M`, `G` (1,000) or `Ki`, `Mi`, `Gi`
-/// (1,024).
+/// Returns the number of bytes in a unit: `B` or `bit`, perhaps after `k`, `M`, `G` (1,000) or `Ki`, `Mi`,
+/// `Gi` (1,024).
 #[must_use]
 pub fn bytes_of(unit: &str) -> Option<f64> {
     let bits = unit.strip_suffix("bit").map(|prefix| (prefix, 0.125));
@@ -48,8 +48,8 @@ const RATE_MAX: f64 = 1e15;
 /// Reads a data rate, in which `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
 ///
 /// # Errors
-/// If the text is no rate, or one of less than a packet a second, at which nothing would ever be sent; the
-/// error is a sentence for the user.
+/// If the text is no rate, or is a rate of less than a packet a second, at which no data would ever be sent;
+/// the error is a sentence for the user.
 pub fn rate(text: &str) -> Result<Rate, String> {
     match bytes(text.trim().trim_end_matches("/s")).filter(|bytes| *bytes <= RATE_MAX) {
         Some(bytes) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),

@@ -24,13 +24,13 @@ use anabranch_algo::{Span, Time};
 
 use crate::Clock;
 
-/// The most names that are looked up at the same time, each by a thread of its own.
+/// The largest number of names that are looked up at once, each by a separate thread.
 const THREADS_MAX: u64 = 64;
 
 /// A function that finds the addresses of a name; the ports of its result do not count.
 type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// The state of a name.
+/// Describes the state of a name.
 enum Entry {
     /// The name is being looked up.
     Asked(Asked),
@@ -47,7 +47,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// Returns when the name's look-up ended, if it has ended.
+    /// Returns the time at which the name's look-up ended, if it has ended.
     fn since(&self) -> Option<Time> {
         match self {
             Self::Asked(_) => None,
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// A name that is being looked up.
+/// Describes a name that is being looked up.
 struct Asked {
     /// The tasks to wake when the look-up ends.
     wakers: Vec<Waker>,
@@ -64,8 +64,8 @@ struct Asked {
     before: Vec<SocketAddr>,
     /// The clients in whose queues the name is; empty once a thread has taken the name.
     queues: Vec<Client>,
-    /// How many callers wait for the name in [`Resolver::resolve`]. Callers of [`Resolver::poll`] may come
-    /// back, so `is_polled` records only that there was one.
+    /// The number of callers that wait for the name in [`Resolver::resolve`]. Callers of [`Resolver::poll`]
+    /// may come back, so `is_polled` records only that one has called.
     waiting: usize,
     is_polled: bool,
     /// The name's place among the names that may be looked up at once.
@@ -129,8 +129,8 @@ impl State {
     }
 }
 
-/// Finds the addresses of names. Clones share their knowledge: a name is looked up once for all of them.
-/// Dropping a resolver leaves behind the threads that still wait for an answer.
+/// Finds the addresses of names. Clones share their results: a name is looked up once for all of them. When a
+/// resolver is dropped, the threads that still wait for an answer stay behind.
 #[derive(Clone)]
 pub struct Resolver {
     look_up: Arc<LookUp>,
@@ -138,7 +138,7 @@ pub struct Resolver {
     /// The client for which this clone looks names up.
     client: Client,
     clock: Clock,
-    /// How long an answer or a failure is believed; `None`: for ever.
+    /// The time for which an answer or a failure is believed; `None` means for ever.
     age_max: Option<Span>,
     names_max: usize,
 }
@@ -156,17 +156,17 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// Creates a resolver that calls `look_up`, on threads of its own. [`Resolver::default`] asks the system.
+    /// Creates a resolver that calls `look_up` on separate threads. [`Resolver::default`] asks the system.
     pub fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
         let state = Arc::new(Mutex::new(State::new(u64::MAX)));
         let (clock, client, names_max) = (Clock::start(), Client::from(""), usize::MAX);
         Self { look_up: Arc::new(look_up), state, client, clock, age_max: None, names_max }
     }
 
-    /// Returns a resolver that knows nothing yet and has limits. It believes an answer or a failure for
-    /// `age_max` only, and knows `names_max` names: when there are more, it forgets the oldest. If too many
-    /// names are being looked up, in all or for one [client](Self::of), asking for another name is an error
-    /// of the kind `WouldBlock`.
+    /// Returns a resolver without results and with limits. It believes an answer or a failure for `age_max`
+    /// only, and keeps `names_max` names: when there are more, it forgets the oldest. If too many names are
+    /// being looked up, in all or for one [client](Self::of), a request for another name is an error of the
+    /// kind `WouldBlock`.
     #[must_use]
     pub fn bounded(self, age_max: Span, names_max: usize) -> Self {
         let names_max = names_max.max(1);
@@ -174,15 +174,15 @@ impl Resolver {
         Self { state, age_max: Some(age_max), names_max, ..self }
     }
 
-    /// Returns a resolver that calls the same function and knows nothing yet.
+    /// Returns a resolver that calls the same function and has no results yet.
     #[must_use]
     pub fn anew(&self) -> Self {
         let state = Arc::new(Mutex::new(State::new(self.names_max as u64)));
         Self { state, ..self.clone() }
     }
 
-    /// Returns a resolver for the names that `client` wants. It shares all that is known, and takes turns
-    /// with the other clients.
+    /// Returns a resolver for the names that `client` wants. It shares all results, and takes turns with the
+    /// other clients.
     #[must_use]
     pub fn of(&self, client: &str) -> Self {
         Self { client: client.into(), ..self.clone() }
@@ -192,7 +192,7 @@ impl Resolver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an answer or a failure is too old to be believed.
+    /// Returns whether an answer or a failure is too old to be believed.
     fn is_old(&self, entry: &Entry) -> bool {
         let since = entry.since().zip(self.age_max);
         since.is_some_and(|(since, age_max)| self.clock.now().since(since) >= age_max)
@@ -246,7 +246,7 @@ impl Resolver {
         Ok(())
     }
 
-    /// Puts a name into the queue, and starts a thread for it if there may be one more.
+    /// Puts a name into the queue, and starts a thread for it if one more is allowed.
     fn ask<'a>(
         &self,
         state: &'a mut State,
@@ -270,9 +270,10 @@ impl Resolver {
         }
     }
 
-    /// Puts a name into the queue of this client, too, and starts a thread if there may be one more.
+    /// Puts a name also into the queue of this client, and starts a thread if one more is allowed.
     fn queue(&self, state: &mut State, host: &str) {
-        // A client's queue needs no limit of its own: the number of names that are being looked up has one.
+        // A client's queue needs no separate limit, because the number of names that are being looked up is
+        // limited.
         let _ = state.queue.push(Arc::clone(&self.client), host.to_owned());
         if let Some(Entry::Asked(asked)) = state.names.get_mut(host) {
             asked.queues.push(Arc::clone(&self.client));
@@ -286,7 +287,7 @@ impl Resolver {
         }
     }
 
-    /// Looks up names until there is none that this thread may take.
+    /// Looks up names until no name is left that this thread may take.
     fn work(&self, mut name: String, mut place: Place) {
         loop {
             // Callers that wait for the name must get an answer even if the caller's function panics.
@@ -343,7 +344,7 @@ impl Resolver {
     }
 
     /// Has `host` looked up if that is necessary, in turn with the names of other clients. Returns `None` if
-    /// there is nothing to wait for.
+    /// no look-up is under way or needed.
     fn wait_for<'a>(&'a self, host: &'a str) -> io::Result<Option<Waits<'a>>> {
         if host.parse::<IpAddr>().is_ok() {
             return Ok(None);
@@ -392,7 +393,7 @@ impl Asked {
     }
 }
 
-/// A caller that waits for a name, until this value is dropped.
+/// Represents a caller that waits for a name, until this value is dropped.
 struct Waits<'a> {
     resolver: &'a Resolver,
     host: &'a str,

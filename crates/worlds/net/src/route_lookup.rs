@@ -7,14 +7,14 @@ use std::net::IpAddr;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::netlink::{Error, Netlink, RouteKind};
 
-/// The answer of a route lookup.
+/// Holds the answer of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     /// Whether the destination is this host itself.
     pub(crate) local: bool,
-    /// The interface that the packet leaves by; `None` when several share the load.
+    /// The interface by which the packet leaves; `None` when several share the load.
     pub(crate) device: Option<u32>,
-    /// The source address that the kernel prefers, where it says so.
+    /// The source address that the kernel prefers, if it reports one.
     pub(crate) source: Option<IpAddr>,
 }
 
@@ -26,8 +26,8 @@ pub(crate) fn lookup_through(to: IpAddr, from: Option<IpAddr>, device: u32) -> i
     if fits(&route) {
         return Ok(route);
     }
-    // For IPv6, this lookup takes the device as a mere wish when a source is given, whereas a socket that is
-    // bound to the device must use it. A lookup without a source must use the device, too.
+    // For IPv6, this lookup treats the device as a mere preference when a source is given, whereas a socket
+    // that is bound to the device must use it. A lookup without a source must use the device, too.
     let route = lookup(to, None, Some(device))?;
     if fits(&route) { Ok(route) } else { Err(io::Error::from(io::ErrorKind::NetworkUnreachable)) }
 }
@@ -35,10 +35,10 @@ pub(crate) fn lookup_through(to: IpAddr, from: Option<IpAddr>, device: u32) -> i
 /// Looks up the route to `to` from `from`; with `device`, through that interface.
 ///
 /// # Errors
-/// `NetworkUnreachable`, `HostUnreachable` and their like if there is no route.
+/// `NetworkUnreachable`, `HostUnreachable` and similar errors if there is no route.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn lookup(to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> io::Result<Route> {
-    // The error without the question, which the caller adds.
+    // This is the error without its context, which the caller adds.
     let plain =
         |e: Error| e.errno().map_or_else(|| io::ErrorKind::InvalidData.into(), io::Error::from_raw_os_error);
     let hops = Netlink::open().and_then(|netlink| netlink.route_to(to, from, device)).map_err(plain)?;
@@ -52,7 +52,7 @@ pub(crate) fn lookup(to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> i
     }
 }
 
-/// Looks up the route by connecting a socket, which tells the source address.
+/// Looks up the route by connecting a socket, which shows the source address.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn lookup(to: IpAddr, from: Option<IpAddr>, _device: Option<u32>) -> io::Result<Route> {
     let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };

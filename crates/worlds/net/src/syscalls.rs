@@ -1,4 +1,4 @@
-//! The system calls that only unsafe code can make, each behind a safe function.
+//! Makes the system calls that only unsafe code can make, each behind a safe function.
 #![expect(unsafe_code, reason = "these have no safe wrapper in nix")]
 
 use std::io;
@@ -53,7 +53,7 @@ pub(crate) fn tun_offload(fd: BorrowedFd<'_>) -> nix::Result<()> {
     set(OFFLOADS | OFFLOADS_UDP).or_else(|_| set(OFFLOADS)).map(drop)
 }
 
-/// A setting of a device of the calling thread's namespace.
+/// Selects a setting of a device of the calling thread's namespace.
 pub(crate) enum Device {
     /// The MTU, in bytes.
     Mtu(u32),
@@ -88,8 +88,8 @@ pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
     }
 }
 
-/// Makes the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends. That
-/// holds when the thread's process is killed, too.
+/// Makes the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends, also
+/// if the thread's process is killed.
 pub fn end_with_parent(command: &mut Command) {
     let ask = || {
         // SAFETY: PR_SET_PDEATHSIG takes a number, not a pointer.
@@ -100,7 +100,7 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
-/// Sets how much of the processor the calling process claims: -20 claims the most, 19 the least.
+/// Sets the share of the processor that the calling process claims: -20 claims the most, 19 the least.
 ///
 /// # Errors
 /// `EACCES` or `EPERM` if the process would claim more than before without `CAP_SYS_NICE`.
@@ -110,8 +110,8 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor of one process (Linux 5.3, pidfd_open(2)). Unlike the process' number, it never means another
-/// process.
+/// Holds a descriptor of one process (Linux 5.3, pidfd_open(2)). Unlike the number of a process, it never
+/// refers to another process.
 #[derive(Debug)]
 pub struct ProcessFd(OwnedFd);
 
@@ -170,10 +170,10 @@ struct MptcpFullInfo {
     mptcp_info: [u64; MPTCP_INFO_BYTES / 8],
 }
 
-/// Room for `struct mptcp_info`, in bytes. Newer kernels have a longer one.
+/// The number of bytes reserved for `struct mptcp_info`. Newer kernels have a longer one.
 pub(crate) const MPTCP_INFO_BYTES: usize = 256;
 
-/// The answer to `MPTCP_FULL_INFO` about an MPTCP socket.
+/// Holds the answer to `MPTCP_FULL_INFO` about an MPTCP socket.
 pub(crate) struct FullInfo<const SUBFLOW: usize, const TCP: usize> {
     /// `struct mptcp_info`; a field that the kernel does not know is 0.
     pub(crate) connection: [u64; MPTCP_INFO_BYTES / 8],

@@ -1,5 +1,5 @@
-//! Helpers for the tests of all crates: they report that a test is skipped, in one way, so that skips can be
-//! counted; they give a test that measures its executable to itself; and they write secrets.
+//! Helps the tests of all crates. Skipped tests are reported in one way, so that skips can be counted. A test
+//! that measures can have its executable to itself. Tests can write secrets.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 
 use crate::capabilities::{self, CAP_NET_ADMIN, CAP_SYS_ADMIN};
 
-/// The variable that names the file in which skips are counted, one line each. `.ci/run` sets it.
+/// The environment variable that names the file in which skips are counted, one line each. `.ci/run` sets it.
 const COUNTED_IN: &str = "ANABRANCH_SKIPPED";
 
 /// Reports that a test, or a part of one, is skipped, and which privilege, program or kernel feature is
@@ -48,7 +48,7 @@ pub fn refused(why: impl Display) {
 /// Skips a test because the kernel refused a TUN device. A kernel may lack TUN devices.
 ///
 /// # Panics
-/// As [`refused`] does, if the kernel has TUN devices.
+/// If the kernel has TUN devices and [`refused`] panics.
 pub fn refused_device(why: impl Display) {
     match Path::new("/dev/net/tun").exists() {
         true => refused(why),
@@ -56,29 +56,30 @@ pub fn refused_device(why: impl Display) {
     }
 }
 
-/// Whether this process may make namespaces and devices, and load eBPF.
+/// Returns whether this process may make namespaces and devices, and load eBPF.
 #[must_use]
 pub fn is_privileged() -> bool {
     capabilities::has(&[CAP_NET_ADMIN, CAP_SYS_ADMIN])
 }
 
-/// The variable that asks for the long form of tests. `just long` sets it.
+/// The environment variable that selects the long form of tests. `just long` sets it.
 const LONG: &str = "ANABRANCH_LONG";
 
-/// Returns how much a test does: `short` by default, `long` if the environment has `ANABRANCH_LONG`. For
-/// tests that prove more with more seeds, kills or seconds of the real kernel than each change can wait for.
+/// Returns the extent of a test: `short` by default, `long` if the environment has `ANABRANCH_LONG`. It is
+/// for tests that prove more with more seeds, kills or seconds of the real kernel than each change can wait
+/// for.
 #[must_use]
 pub fn extent<T>(short: T, long: T) -> T {
     if std::env::var_os(LONG).is_some() { long } else { short }
 }
 
-/// How the tests of this executable run.
+/// Describes how the tests of this executable run.
 struct Running {
-    /// How many tests run side by side.
+    /// The number of tests that run side by side.
     side_by_side: usize,
-    /// How many of the tests that run side by side are [`among_few`].
+    /// The number of tests among them that are [`among_few`].
     among_few: usize,
-    /// How many tests wait to run alone.
+    /// The number of tests that wait to run alone.
     waiting: usize,
     /// The thread of the test that runs alone.
     alone: Option<ThreadId>,
@@ -96,7 +97,7 @@ fn wait_while(condition: impl FnMut(&mut Running) -> bool) -> MutexGuard<'static
     CHANGED.wait_while(running(), condition).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A test that runs beside others.
+/// Marks a test that runs beside others.
 struct SideBySide;
 
 impl Drop for SideBySide {
@@ -128,10 +129,10 @@ pub fn side_by_side() {
     });
 }
 
-/// How many tests that called [`among_few`] run at once.
+/// The largest number of tests that called [`among_few`] and run at once.
 const FEW: usize = 4;
 
-/// The guard that [`among_few`] returns: another test may take its place when it is dropped.
+/// Guards the place of a test that called [`among_few`]: another test may take the place when it is dropped.
 #[must_use = "the test is among few until this is dropped"]
 pub struct AmongFew(());
 
@@ -142,12 +143,12 @@ impl Drop for AmongFew {
     }
 }
 
-/// Waits until fewer than four tests of this executable run that called this function, and no test is
+/// Waits until fewer than four tests of this executable that called this function run, and no test is
 /// [`alone`] or is about to be.
 ///
-/// For a test that measures how long programs wait on links of its own: such a test needs little of a
-/// processor and much time, so a few of them disturb each other little. The test calls this function once,
-/// before it starts a program.
+/// The function is for a test that measures how long programs wait on the test's own links. Such a test needs
+/// little of a processor and much time, so a few of them hardly disturb each other. The test calls this
+/// function once, before it starts a program.
 pub fn among_few() -> AmongFew {
     // If all tests run on one thread, an earlier test may have left its state.
     SIDE_BY_SIDE.take();
@@ -164,7 +165,7 @@ pub fn among_few() -> AmongFew {
     AmongFew(())
 }
 
-/// The guard that [`alone`] returns: other tests wait until it is dropped.
+/// Guards a test that called [`alone`]: other tests wait until it is dropped.
 #[must_use = "the test is alone until this is dropped"]
 pub struct Alone(());
 
@@ -178,9 +179,10 @@ impl Drop for Alone {
 /// Waits until no test of this executable runs that called [`side_by_side`] or is alone, and keeps such tests
 /// from beginning.
 ///
-/// For a test that measures time, rates or processors, and for a test that changes something of which the
-/// machine or the process has only one. The test calls this function once, before it does anything else.
-/// Tests of different executables never run at once: cargo runs one executable after the other.
+/// The function is for a test that measures time, rates or processors, and for a test that changes an object
+/// of which the machine or the process has only one. The test calls this function once, before it does
+/// anything else. Tests of different executables never run at once: cargo runs one executable after the
+/// other.
 pub fn alone() -> Alone {
     // If all tests run on one thread, an earlier test may have left its state.
     SIDE_BY_SIDE.take();
@@ -202,7 +204,7 @@ mod tests {
     fn who_is_alone_meets_none_and_the_others_meet() {
         static THERE: AtomicUsize = AtomicUsize::new(0);
         let (least, most) = (AtomicUsize::new(9), AtomicUsize::new(0));
-        // Returns how many tests were there at once.
+        // Returns the number of tests that ran at once.
         let stay = || {
             let there = THERE.fetch_add(1, Ordering::SeqCst) + 1;
             thread::sleep(Duration::from_millis(50));

@@ -1,5 +1,5 @@
-//! TUN devices: this process reads the packets that the kernel sends into a device, and the kernel receives
-//! the packets that this process writes.
+//! Makes TUN devices: this process reads the packets that the kernel sends into a device, and the kernel
+//! receives the packets that this process writes.
 //!
 //! A device is a point-to-point link for IP packets without a link-layer header and without ARP. It is not
 //! persistent: it disappears when its descriptor is closed. See `Documentation/networking/tuntap.rst` of the
@@ -26,7 +26,7 @@ const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
 /// ([`Tun::overflowed`]). The queue has room for the whole window of a fast sender while a busy reader is
 /// away: 3 MB of packets of 1,500 bytes.
 pub const QUEUE_PACKETS: u32 = 2_000;
-/// Room for the statistics of all devices of a namespace, in bytes: 128 for each device.
+/// The number of bytes reserved for the statistics of all devices of a namespace: 128 for each device.
 const STATISTICS_BYTES: usize = 65_536;
 
 /// A TUN device that is up. Reading and writing never wait.
@@ -119,7 +119,7 @@ impl Tun {
         self.mtu_bytes
     }
 
-    /// Whether packets have a header and may be larger than the MTU.
+    /// Returns whether packets have a header and may be larger than the MTU.
     #[must_use]
     pub const fn offload(&self) -> bool {
         self.offload
@@ -142,7 +142,7 @@ impl Tun {
         (&self.file).write(packet).map(drop)
     }
 
-    /// Returns how many packets the kernel dropped because the queue was full (`tx_dropped`).
+    /// Returns the number of packets that the kernel dropped because the queue was full (`tx_dropped`).
     ///
     /// # Errors
     /// If the statistics cannot be read; `NotFound` if the device has been renamed or moved elsewhere.

@@ -1,4 +1,4 @@
-//! One UDP socket: segmentation offload, ECN and DSCP, batched system calls, ICMP errors.
+//! Implements a UDP socket with segmentation offload, ECN and DSCP, batched system calls, and ICMP errors.
 //!
 //! * **Sending** takes several datagrams of one size to one destination in a call (UDP GSO). The kernel never
 //!   fragments: the Don't Fragment bit is set and the kernel's own idea of the path MTU is ignored
@@ -21,22 +21,22 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Egress;
 
-/// The most payload one call may carry, in bytes: a 65,535-byte IPv4 packet less its headers. IPv6 would take
-/// 20 more.
+/// The largest payload of one call, in bytes: a 65,535-byte IPv4 packet less its headers. IPv6 would take 20
+/// more.
 pub const SEND_BYTES_MAX: usize = 65_535 - 20 - 8;
 
-/// The most datagrams one call may carry (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
+/// The largest number of datagrams of one call (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
 pub const SEGMENTS_MAX: usize = 64;
 
-/// The receive buffer asked of the kernel, in bytes of payload. Without privilege the kernel grants at most
-/// `net.core.rmem_max`.
+/// The size of the receive buffer that is requested, in bytes of payload. Without privilege the kernel grants
+/// at most `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// The send buffer asked of the kernel, in bytes: enough for the packets that wait for a 10 Gbit/s card to
-/// report them sent.
+/// The size of the send buffer that is requested, in bytes: enough for the packets that wait for a 10 Gbit/s
+/// card to report them sent.
 const SEND_BUFFER: usize = 2 << 20;
 
-/// The most ICMP errors taken from the socket in one call; the others wait for the next call.
+/// The largest number of ICMP errors taken from the socket in one call; the others wait for the next call.
 const ERRORS_MAX: usize = 64;
 
 /// A non-blocking UDP socket.
@@ -53,7 +53,7 @@ pub struct Udp {
     receive_buffer: usize,
 }
 
-/// The ECN field of a received IP packet (RFC 3168 section 5), other than Not-ECT.
+/// Names the ECN field of a received IP packet (RFC 3168 section 5), other than Not-ECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
     /// ECN-capable, ECT(0).
@@ -64,16 +64,16 @@ pub enum Ecn {
     Ce,
 }
 
-/// The datagrams to send: one, or several of one size to one destination.
+/// Describes the datagrams to send: one, or several of one size to one destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams<'a> {
-    /// Destination; `None` on a connected socket.
+    /// The destination; `None` on a connected socket.
     pub to: Option<SocketAddr>,
     /// The local address that the datagrams must leave from (see [`Received::to_ip`]).
     pub from_ip: Option<IpAddr>,
     /// The payload: the datagrams, one after the other.
     pub bytes: &'a [u8],
-    /// Bytes per datagram, of which only the last may have fewer; `None` for a single datagram.
+    /// The number of bytes per datagram, of which only the last may have fewer; `None` for a single datagram.
     pub segment: Option<usize>,
     /// Whether to mark the packets ECN-capable, ECT(0).
     pub ecn: bool,
@@ -82,10 +82,10 @@ pub struct Datagrams<'a> {
     pub dscp: u8,
 }
 
-/// Why a peer seems out of reach. This is a hint, never proof.
+/// Says why a peer seems out of reach. This is a hint, never proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// The host answered that nothing listens on the port.
+    /// The host answered that no socket listens on the port.
     Refused,
     /// No route, a host or network that does not answer, or an interface or local address that is gone.
     Unreachable,
@@ -107,7 +107,7 @@ pub enum SendOutcome {
     Other(io::Error),
 }
 
-/// The contents of one buffer: one datagram, or several with one sender, size and ECN field.
+/// Holds the contents of one buffer: one datagram, or several with one sender, size and ECN field.
 #[derive(Debug)]
 pub struct Received<'a> {
     /// The sender.
@@ -117,7 +117,7 @@ pub struct Received<'a> {
     /// The payload: the datagrams, one after the other. Callers that forward datagrams may change them in
     /// place.
     pub bytes: &'a mut [u8],
-    /// Bytes per datagram, of which only the last may have fewer.
+    /// The number of bytes per datagram, of which only the last may have fewer.
     pub stride: usize,
     /// The ECN field; `None` for Not-ECT.
     pub ecn: Option<Ecn>,
@@ -175,7 +175,7 @@ impl Default for RecvBuffers {
 impl Udp {
     /// Binds a socket that any peer may send to, for sources.
     ///
-    /// Each address needs a socket of its own: `[::]` is IPv6 only (RFC 3493 section 5.3), so that `0.0.0.0`
+    /// Each address needs a separate socket: `[::]` is IPv6 only (RFC 3493 section 5.3), so that `0.0.0.0`
     /// can be bound to the same port and every address is of the socket's family. An unconnected socket
     /// reports no ICMP errors.
     ///
@@ -238,8 +238,8 @@ impl Udp {
         self.receive_buffer
     }
 
-    /// Returns how many datagrams of `segment` bytes one [`send`](Self::send) may carry now: 1 without
-    /// segmentation offload, which may turn out to be missing later.
+    /// Returns the number of datagrams of `segment` bytes that one [`send`](Self::send) may carry now: 1
+    /// without segmentation offload, which may turn out to be missing later.
     #[must_use]
     pub fn max_segments(&self, segment: usize) -> usize {
         if self.gso.load(Ordering::Relaxed) {
@@ -251,9 +251,9 @@ impl Udp {
 
     /// Sends datagrams. Never blocks.
     ///
-    /// If segmentation offload has been found missing, several datagrams are sent one by one, and those for
-    /// which the buffer has no room are lost. Callers that follow [`max_segments`](Self::max_segments) meet
-    /// this once at most.
+    /// If segmentation offload has been found missing, several datagrams are sent one by one, and datagrams
+    /// for which the buffer has no room are lost. This happens at most once to callers that follow
+    /// [`max_segments`](Self::max_segments).
     pub fn send(&self, datagrams: &Datagrams<'_>) -> SendOutcome {
         let Some(to) = datagrams.to.or(self.peer) else {
             return invalid("no destination");
@@ -353,8 +353,8 @@ impl Udp {
     /// Receives the datagrams that have arrived, in at most [`RecvBuffers::COUNT`] buffers, and hands each
     /// buffer to `each`. Never blocks.
     ///
-    /// Datagrams that cannot be answered are dropped: those from port 0, those to a multicast or broadcast
-    /// address and, on a connected socket, those that other peers sent before it was connected.
+    /// Datagrams that cannot be answered are dropped: datagrams from port 0, to a multicast or broadcast
+    /// address and, on a connected socket, from other peers before it was connected.
     ///
     /// # Errors
     /// If receiving fails for a reason that is neither an empty socket nor the network. The socket is then of
@@ -461,7 +461,7 @@ fn enlarge(socket: &Socket) -> io::Result<usize> {
         if setsockopt(socket, RcvBufForce, &RECEIVE_BUFFER).is_err() {
             let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
         }
-        // socket(7): the kernel doubles what it is given, and reports the double.
+        // socket(7): the kernel doubles the size that it is given, and reports the double.
         Ok(socket.recv_buffer_size()? / 2)
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -475,7 +475,7 @@ fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
-/// Returns the meaning of an error that says that the peer is out of reach; `None` for other errors.
+/// Returns the kind of an error that says that the peer is out of reach; `None` for other errors.
 fn icmp_error(errno: Errno) -> Option<IcmpError> {
     Some(match errno {
         Errno::ECONNREFUSED => IcmpError::Refused,

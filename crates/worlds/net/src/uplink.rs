@@ -4,11 +4,11 @@
 //! could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of the lower interface. A
 //! port (of a bridge, of a bond) shares the line of its master.
 //!
-//! Some uplinks are unknown. A tunnel leaves by a line that the routing tables choose, perhaps another one
+//! Some uplinks are unknown. A tunnel leaves by a line that the routing tables choose, perhaps another line
 //! for each packet. Loopback leaves by no line, and kinds of interfaces that are not listed here may leave by
 //! any. But if a network namespace has no line at all, each of its TUN devices is a line, because the wire of
-//! the device is a process elsewhere. Such devices are those of `anabranch lab up`, and that of a container
-//! without root.
+//! the device is a process elsewhere. Examples are the devices of `anabranch lab up` and the device of a
+//! container without root.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::collections::BTreeSet;
@@ -19,10 +19,10 @@ use crate::interface::interfaces;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::netlink::{Link, Netlink};
 
-/// Kinds of interfaces that are no hardware but count as lines.
+/// The kinds of interfaces that are no hardware but count as lines.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LINES: [&str; 5] = ["bond", "bridge", "team", "veth", "wwan"];
-/// Kinds of interfaces that leave by another interface of this host.
+/// The kinds of interfaces that leave by another interface of this host.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LAYERS: [&str; 6] = ["ipvlan", "ipvtap", "macvlan", "macvtap", "rmnet", "vlan"];
 /// `ARPHRD_ETHER`, `ARPHRD_INFINIBAND`, `ARPHRD_RAWIP` and `ARPHRD_NONE` (`linux/if_arp.h`): the frame
@@ -32,7 +32,7 @@ const HARDWARE: [u16; 4] = [1, 32, 519, 0xFFFE];
 
 /// Returns the number of a local end's uplink: ends with the same number leave this host by one line. Returns
 /// `None` if the uplink is unknown: for a tunnel, for loopback, where the kernel picks the interface, and on
-/// systems that do not tell.
+/// systems that do not report it.
 #[must_use]
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn uplink_of(via: &Egress) -> Option<u32> {
@@ -45,7 +45,7 @@ pub fn uplink_of(via: &Egress) -> Option<u32> {
     line(&links, index)
 }
 
-/// Returns `None`, because this system does not tell.
+/// Returns `None`, because this system does not report uplinks.
 #[must_use]
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn uplink_of(_via: &Egress) -> Option<u32> {
@@ -111,7 +111,7 @@ mod tests {
         let links = [link(1, None), link(2, None), link(3, Some("veth")), link(4, Some("wwan"))];
         assert_eq!([1, 2, 3, 4].map(|index| line(&links, index)), [1, 2, 3, 4].map(Some));
         assert_eq!(line(&links, 9), None);
-        // For a virtual cable, the kernel names the other end as the parent.
+        // The kernel reports the other end of a virtual cable as the parent.
         let cable = Link { parent: Some(1), ..link(3, Some("veth")) };
         assert_eq!(line(&[link(1, None), cable], 3), Some(3));
     }
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(line(&[over, link(2, None)], 1), None, "{kind}");
         }
         assert_eq!(line(&[Link { loopback: true, ..link(1, None) }], 1), None);
-        // An old kernel says ARPHRD_TUNNEL and no kind.
+        // An old kernel reports ARPHRD_TUNNEL and no kind.
         assert_eq!(line(&[Link { hardware: 768, ..link(1, None) }], 1), None);
     }
 
@@ -147,11 +147,11 @@ mod tests {
         let (lost, of_tunnel) = (link(2, Some("macvlan")), vlan(3, 4));
         let links = [link(1, None), lost, of_tunnel, link(4, Some("vxlan"))];
         assert_eq!([2, 3].map(|index| line(&links, index)), [None, None]);
-        // A bridge over one VLAN of a line, beside another VLAN of that line.
+        // This is a bridge over one VLAN of a line, beside another VLAN of that line.
         let bridge = link(5, Some("bridge"));
         let links = [link(1, None), port(vlan(2, 1), 5), vlan(3, 1), link(4, None), bridge];
         assert_eq!([1, 3, 4, 5].map(|index| line(&links, index)), [1, 1, 4, 1].map(Some));
-        // Two lines in one VRF stay two.
+        // Two lines in one VRF stay two lines.
         let vrf = link(5, Some("vrf"));
         let links = [port(link(1, None), 5), port(link(2, None), 5), vrf];
         assert_eq!([1, 2].map(|index| line(&links, index)), [Some(1), Some(2)]);

@@ -1,10 +1,10 @@
-//! A link as a user names it: the value of `--via`, of every command that has one.
+//! Parses a link as a user names it: the value of `--via`, in every command that has this option.
 //!
 //! ```text
 //! IFACE|ADDR[:HOW[,HOW]…]      wlan0   192.0.2.7   fe80::1%eth0   wwan0:backup   eth0:limit=5M
 //! ```
 //!
-//! A command refuses what it cannot do with a link: [`Via::allow`].
+//! A command refuses conditions of a link that it cannot keep: [`Via::allow`].
 
 use std::error::Error;
 use std::fmt;
@@ -19,15 +19,16 @@ use crate::quantity;
 pub const VALUE: &str = "IFACE|ADDR[:HOW,…]";
 /// The help text of `--via`, in every command.
 pub const HELP: &str = "\
-    Use this link, a network interface or a local address, and no other that is not named too; give it \
-    for each. HOW says under which conditions, several with commas between them: `limit=5M`, no more \
-    than this over it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`, \
-    only while those that cost less are full or dead (proxy); `cap=20GB/month`, not when the interface \
-    has carried so much, both ways, in this day, week or month in UTC (proxy)";
+    Use this link, a network interface or a local address, and only links that are named; repeat the \
+    option for each. HOW sets conditions, with commas between them: `limit=5M`, no more than this over \
+    it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`, only while the \
+    cheaper ones are full or dead (proxy); `cap=20GB/month`, not when the interface has carried so much, \
+    both ways, in this day, week or month in UTC (proxy)";
 
-/// The most links, because the kernel uses no more (`MPTCP_PM_ADDR_MAX` of `net/mptcp/pm_kernel.c`).
+/// The largest number of links, because the kernel uses no more (`MPTCP_PM_ADDR_MAX` of
+/// `net/mptcp/pm_kernel.c`).
 const LINKS_MAX: usize = 8;
-/// The most bytes of an interface's name: `IFNAMSIZ` without the zero at the end.
+/// The largest length of an interface's name, in bytes: `IFNAMSIZ` without the zero at the end.
 const NAME_BYTES_MAX: usize = 15;
 /// The largest cost. A cost is a weight that the user chooses, not money.
 const COST_MAX: u32 = 1_000_000;
@@ -35,25 +36,26 @@ const COST_MAX: u32 = 1_000_000;
 const UNITS: [(&str, u64); 5] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
 
-/// A link that may be used: the name of its interface or a local address, and the conditions of its use.
+/// Describes a link that may be used: the name of its interface or a local address, and the conditions of its
+/// use.
 ///
 /// It is written `wlan0`, `wwan0:backup`, `wwan0:cost=5,cap=20GB/month`, `192.0.2.7:limit=5M`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Via {
-    /// The interface, the address, or both: `fe80::1%eth0`. This host may not have it.
+    /// The interface, the address, or both: `fe80::1%eth0`. The host need not have it.
     pub name: String,
     /// Whether the link carries data only while no other can.
     pub is_backup: bool,
     /// The cost of a byte in units that the user chooses. A link carries data when the cheaper ones are full
     /// or dead.
     pub cost: u32,
-    /// The most bytes that the link may carry.
+    /// The largest number of bytes that the link may carry.
     pub cap: Option<Cap>,
     /// The rate at which the link may be used.
     pub limit: Option<Rate>,
 }
 
-/// The most bytes that a link may carry in a period, both directions together.
+/// Limits the number of bytes that a link may carry in a period, both directions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cap {
     /// The number of bytes.
@@ -62,7 +64,7 @@ pub struct Cap {
     pub period: Period,
 }
 
-/// A period of the calendar, in Coordinated Universal Time.
+/// Names a period of the calendar, in Coordinated Universal Time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Period {
     /// A day, from midnight on.
@@ -78,7 +80,7 @@ impl Period {
         [("day", Self::Day), ("week", Self::Week), ("month", Self::Month)];
 }
 
-/// The reason why a text names no link.
+/// Says why a text names no link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViaError(String);
 
@@ -101,7 +103,7 @@ impl Via {
     /// the command `who` can keep.
     ///
     /// # Errors
-    /// If it has others.
+    /// If the link has other conditions.
     pub fn allow(self, who: &str, conditions: &[&str]) -> Result<Self, ViaError> {
         let has = [
             ("backup", self.is_backup),
@@ -120,8 +122,8 @@ impl Via {
     }
 }
 
-/// Whether a text can be the name of an interface: what the kernel takes (`dev_valid_name`), without the
-/// characters that stand between a name and its conditions.
+/// Returns whether a text can be the name of an interface: the names that the kernel accepts
+/// (`dev_valid_name`), without the characters that stand between a name and its conditions.
 fn is_interface(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -129,14 +131,14 @@ fn is_interface(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:=".contains(&byte))
 }
 
-/// Whether a text is an address, perhaps with an interface behind it.
+/// Returns whether a text is an address, perhaps with an interface behind it.
 fn is_address(text: &str) -> bool {
     let (address, device) = text.split_once('%').unwrap_or((text, "any"));
     address.parse::<IpAddr>().is_ok() && is_interface(device)
 }
 
-/// Divides a text into the name of a link and its conditions. An address has colons of its own, and the name
-/// of an interface may have a comma: so the first of either counts that has a condition behind it.
+/// Divides a text into the name of a link and its conditions. An address itself has colons, and the name of
+/// an interface may have a comma. So the first colon or comma with a condition behind it divides the text.
 fn divided(text: &str) -> (&str, Option<&str>) {
     let is_condition = |text: &str| {
         let word = text.split([',', '=']).next().unwrap_or_default();
@@ -238,7 +240,7 @@ impl FromStr for Cap {
     }
 }
 
-/// Writes the largest unit of which the number is a multiple, so that the text is read as the same number.
+/// Writes the largest unit of which the number is a multiple, so that parsing the text gives the same number.
 impl fmt::Display for Cap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |(_, unit): &(&str, u64)| self.bytes.is_multiple_of(*unit);

@@ -1,15 +1,15 @@
-//! Link packets per CPU second of the bare network:
+//! Measures how many link packets the bare network handles per CPU second:
 //! `cargo run --release -p anabranch-sim --example net [MILLIONS [KIND [LINKS]]]`.
 //!
-//! Twice as many flows as links, each over three links picked at random with a window of eight packets that
-//! is filled up at every delivery: every link is busy. Rates and delays differ, so that no two links keep
-//! step.
+//! The network has twice as many flows as links. Each flow crosses three links picked at random, with a
+//! window of eight packets that is filled up at every delivery, so every link is busy. Rates and delays
+//! differ, so that no two links keep step.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::{LinkConfig, Net, Packet, Rng};
 use std::time::Instant;
 
-/// The size of a packet of the laboratory: 32 bytes, nothing looked into.
+/// Has the size of a packet of the laboratory, 32 bytes; the example reads none of its contents.
 #[derive(Clone, Debug)]
 struct Segment {
     bytes: u32,
@@ -29,8 +29,8 @@ impl Packet for Segment {
 const HOPS: usize = 3;
 const WINDOW: usize = 8;
 
-/// Nanoseconds of CPU that this process has used: what others do on the machine does not count. Where the
-/// system does not say, the time of day.
+/// Returns the nanoseconds of CPU time that this process has used, which other processes do not affect. Where
+/// the system does not report it, returns the time of day.
 #[expect(clippy::disallowed_methods, reason = "it measures how long the machine takes")]
 fn cpu_ns(start: Instant) -> f64 {
     let used = std::fs::read_to_string("/proc/self/schedstat").ok();
@@ -38,7 +38,8 @@ fn cpu_ns(start: Instant) -> f64 {
     used.unwrap_or_else(|| start.elapsed().as_nanos() as f64)
 }
 
-/// Link packets delivered, CPU seconds, and the order of all deliveries folded into one number.
+/// Returns the number of link packets delivered, the CPU seconds, and the order of all deliveries folded into
+/// a number.
 #[expect(clippy::disallowed_methods, reason = "it measures how long the machine takes")]
 fn run(links: u32, config: impl Fn(Rate, Span) -> LinkConfig, millions: u64) -> (u64, f64, u64) {
     let mut rng = Rng::new(7);
@@ -53,7 +54,7 @@ fn run(links: u32, config: impl Fn(Rate, Span) -> LinkConfig, millions: u64) -> 
     for _ in 0..2 * links {
         let route: [_; HOPS] = std::array::from_fn(|_| ids[rng.below(u64::from(links)) as usize]);
         let route = net.route(&route);
-        // Not all at once, or the pure delays would carry them in one bunch for ever.
+        // Spread the starts, or the pure delays would carry all packets in one bunch for ever.
         (0..WINDOW).for_each(|_| {
             let start = Time::from_nanos(rng.below(1_000_000));
             starts.push((start, route));
@@ -91,7 +92,7 @@ fn pure(_: Rate, delay: Span) -> LinkConfig {
     LinkConfig { delay, queue_packets: u32::MAX, ..LinkConfig::default() }
 }
 
-/// A fault that never happens: what a link costs that might have one.
+/// Adds a fault that never happens, to measure the cost of a link that may have faults.
 fn lossy(rate: Rate, delay: Span) -> LinkConfig {
     LinkConfig { reorder: 1e-9, ..drop_tail(rate, delay) }
 }

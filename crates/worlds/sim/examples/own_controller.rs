@@ -1,9 +1,10 @@
-//! A congestion controller of your own in the simulator:
+//! Runs a congestion controller of your own in the simulator:
 //! `cargo run --release -p anabranch-sim --example own_controller`.
 //!
 //! [`FewQueued`] keeps between two and four packets waiting at the bottleneck, where TCP fills the queue
-//! until it drops. Each runs alone over the same link. Round-trip times, loss detection and timers are those
-//! of [`anabranch_algo::subflow`]; a controller only says how large the window is.
+//! until it drops packets. Each controller runs alone over an equal link. [`anabranch_algo::subflow`]
+//! measures round-trip times, detects losses and keeps timers; a controller only decides how large the window
+//! is.
 
 use anabranch_algo::control::{
     Ack, Algorithm, CongestionCause, CongestionEvent, Control, Group, INITIAL_WINDOW, SubflowStats, Window,
@@ -13,7 +14,7 @@ use anabranch_algo::subflow::{AckRule, Subflow, Timer};
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::{LinkConfig, Net, Packet};
 
-/// The controller: a delay-based one in the manner of Vegas (Brakmo and Peterson, 1995).
+/// Controls the window by delay, in the manner of Vegas (Brakmo and Peterson, 1995).
 struct FewQueued {
     cwnd: Window,
     slow_start: bool,
@@ -25,7 +26,7 @@ impl Control for FewQueued {
         let waiting = ack.srtt.as_nanos().saturating_sub(ack.min_rtt.as_nanos());
         let queued = cwnd * waiting / ack.srtt.as_nanos().max(1);
         self.slow_start &= queued < 2;
-        // One packet a packet in slow start, else one packet a round trip.
+        // Slow start adds one packet for each packet, and later phases add one packet a round trip.
         let step = u64::from(ack.acked) * Window::ONE / if self.slow_start { 1 } else { cwnd };
         if ack.cwnd_limited && !ack.recovering && queued < 2 {
             self.cwnd = Window::from_units(self.cwnd.units() + step).min(Window::MAX);
@@ -46,7 +47,7 @@ impl Control for FewQueued {
     }
 }
 
-/// What travels: a batch of one packet, or its acknowledgement.
+/// Carries a batch of one packet, or its acknowledgement.
 #[derive(Clone, Debug)]
 struct Segment {
     batch: u64,
@@ -60,7 +61,8 @@ impl Packet for Segment {
     fn mark(&mut self) {}
 }
 
-/// Rate, mean round-trip time in milliseconds, and packets lost of one flow in 30 seconds.
+/// Returns the rate of one flow in 30 seconds, its mean round-trip time in milliseconds, and its lost
+/// packets.
 fn run<C: Control>(control: C) -> (Rate, f64, u64) {
     let mut net = Net::new(1);
     let delay = Span::from_millis(20);
@@ -74,7 +76,7 @@ fn run<C: Control>(control: C) -> (Rate, f64, u64) {
         for _ in 0..flow.room() {
             net.send(now, there, Segment { batch: flow.sent(now, 1, ()), is_ack: false });
         }
-        // This flow shares its bottleneck with no other of the same connection.
+        // This flow's connection has no other flow at the bottleneck.
         let members = [flow.stats()];
         let alone = Group { members: &members, me: 0 };
         let due = flow.deadline().clamp(now, end);

@@ -1,10 +1,10 @@
-//! What a queue of events costs: `cargo run --release -p anabranch-sim --example queue [MILLIONS]`.
+//! Measures the cost of a queue of events: `cargo run --release -p anabranch-sim --example queue [MILLIONS]`.
 //!
-//! The hold model (Jones: "An empirical comparison of priority-queue and event-set implementations", CACM
-//! 29(4), 1986): with n items pending, take the first one out and put it in again for later. "Net" adds what
-//! a network of n busy links adds: 24 serialization times of 120 to 240 us to one propagation of 1 to 10 ms.
-//! `anabranch_sim::queue::EventQueue` is the winner; the others live here, so that the table can be made
-//! again.
+//! The example uses the hold model (Jones: "An empirical comparison of priority-queue and event-set
+//! implementations", CACM 29(4), 1986): with n items pending, it removes the first item and inserts it again
+//! for later. "Net" uses the times of a network of n busy links: 24 serialization times of 120 to 240 us to
+//! one propagation of 1 to 10 ms. `anabranch_sim::queue::EventQueue` is the fastest; the other queues are
+//! kept here, so that the table can be reproduced.
 
 use anabranch_algo::Time;
 use anabranch_sim::{EventQueue, Rng};
@@ -33,7 +33,7 @@ impl Queue for EventQueue<u32> {
     }
 }
 
-/// The standard library's heap; a counter keeps the order of insertion.
+/// Uses the standard library's heap; a counter keeps the order of insertion.
 struct Binary(BinaryHeap<Reverse<(u64, u64, u32)>>, u64);
 
 impl Queue for Binary {
@@ -51,7 +51,7 @@ impl Queue for Binary {
     }
 }
 
-/// A heap with four children a node: half as deep, a node's children in one or two cache lines.
+/// Uses a heap with four children a node: half as deep, with a node's children in one or two cache lines.
 struct Quaternary(Vec<(u64, u64, u32)>, u64);
 
 impl Queue for Quaternary {
@@ -91,7 +91,7 @@ impl Queue for Quaternary {
     }
 }
 
-/// A radix heap with digits of one bit, as published.
+/// Uses a radix heap with digits of one bit, as published.
 struct Radix {
     base: u64,
     buckets: Vec<Vec<(u64, u32)>>,
@@ -122,13 +122,13 @@ impl Queue for Radix {
     }
 }
 
-/// A hashed timing wheel of 4,096 slots of 2.048 us, a slot sorted when its turn comes, and a heap for what
-/// is beyond the wheel's 8.4 ms.
+/// Uses a hashed timing wheel of 4,096 slots of 2.048 us, each sorted when its turn comes, and a heap for
+/// items beyond the wheel's 8.4 ms.
 struct Wheel {
     slots: Vec<Vec<(u64, u64, u32)>>,
-    /// Bit `s % 64` of word `s / 64`: slot `s` has items.
+    /// Bit `s % 64` of word `s / 64` says whether slot `s` has items.
     occupied: [u64; 64],
-    /// The slot being worked off, latest first.
+    /// The slot whose turn it is, latest item first.
     now: Vec<(u64, u64, u32)>,
     tick: u64,
     far: BinaryHeap<Reverse<(u64, u64, u32)>>,
@@ -153,7 +153,7 @@ impl Wheel {
         }
     }
 
-    /// Ticks from the present one to the next one that has items.
+    /// Returns the number of ticks from the present one to the next tick with items.
     fn ahead(&self) -> Option<u64> {
         let start = (self.tick + 1) % WHEEL;
         let mut word = (start / 64) as usize;
@@ -211,17 +211,17 @@ impl Queue for Wheel {
     }
 }
 
-/// How much later an item comes again, ns.
+/// Chooses how much later an item is inserted again, in ns.
 #[derive(Clone, Copy)]
 enum Gap {
-    /// Exponential with a mean of 1 ms.
+    /// An exponential distribution with a mean of 1 ms.
     Exponential,
-    /// As the links of a network do: mostly a serialization time, now and then a propagation delay.
+    /// The distribution of a network's links: mostly a serialization time, now and then a propagation delay.
     Net,
 }
 
-/// Nanoseconds of CPU that this process has used: what others do on the machine does not count. Where the
-/// system does not say, the time of day.
+/// Returns the nanoseconds of CPU time that this process has used, which other processes do not affect. Where
+/// the system does not report it, returns the time of day.
 #[expect(clippy::disallowed_methods, reason = "it measures how long the machine takes")]
 fn cpu_ns(start: Instant) -> f64 {
     let used = std::fs::read_to_string("/proc/self/schedstat").ok();
@@ -229,7 +229,7 @@ fn cpu_ns(start: Instant) -> f64 {
     used.unwrap_or_else(|| start.elapsed().as_nanos() as f64)
 }
 
-/// Millions of holds a CPU second, and the order of all items folded into one number.
+/// Returns the millions of holds per CPU second, and the order of all items folded into one number.
 #[expect(clippy::disallowed_methods, reason = "it measures how long the machine takes")]
 fn hold<Q: Queue>(pending: u32, gap: Gap, holds: u64) -> (f64, u64) {
     let mut rng = Rng::new(5);
@@ -243,7 +243,7 @@ fn hold<Q: Queue>(pending: u32, gap: Gap, holds: u64) -> (f64, u64) {
     let mut queue = Q::new();
     (0..pending).for_each(|i| queue.push(gaps[i as usize % gaps.len()], i));
     let (mut digest, mut i) = (0u64, 0);
-    // To the steady state first.
+    // Reach the steady state first.
     let clock = Instant::now();
     let mut began = 0.0;
     for step in 0..holds + u64::from(pending) * 4 {

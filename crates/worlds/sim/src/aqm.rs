@@ -1,4 +1,4 @@
-//! The state of a queue discipline, whichever it is.
+//! Holds the state of a queue discipline, of any kind.
 
 use crate::Discipline;
 use crate::codel::Codel;
@@ -9,7 +9,7 @@ use crate::rng::RngSeed;
 use crate::targeted_drop::TargetedDrop;
 use anabranch_algo::Time;
 
-/// The state of a queue discipline that has one.
+/// Holds the state of a queue discipline; `None` for disciplines without a state.
 #[derive(Clone, Debug)]
 pub(crate) enum Aqm<P> {
     None,
@@ -42,7 +42,7 @@ impl<P: Packet> Aqm<P> {
         if let Self::FqCodel(queues) = self { queues.len() } else { 0 }
     }
 
-    /// Returns the time of the next update of a discipline that has some.
+    /// Returns the time of the next update; [`Time::NEVER`] if the discipline has no updates.
     pub(crate) const fn next_update(&self) -> Time {
         if let Self::Pie(pie) = self { pie.next_update() } else { Time::NEVER }
     }

@@ -1,4 +1,5 @@
-//! CoDel, a queue discipline that watches how long packets wait, and drops from the head of the queue.
+//! Implements CoDel, a queue discipline that watches how long packets wait and drops from the head of the
+//! queue.
 //!
 //! Follows RFC 8289, section 5, step by step. ECN works as in Linux (`sch_codel`): a packet that can carry a
 //! mark is marked instead of dropped.
@@ -7,13 +8,14 @@ use crate::packet::Packet;
 use anabranch_algo::{Span, Time};
 use std::collections::VecDeque;
 
-/// The state of CoDel for one queue.
+/// Holds the state of CoDel for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Codel {
     target: Span,
     interval: Span,
     ecn: bool,
-    /// The largest packet seen. CoDel does not drop while no more than this waits behind the head.
+    /// The size of the largest packet seen. CoDel does not drop while no more bytes than this wait behind the
+    /// head.
     largest_bytes: u64,
     /// The time at which waiting times will have been above the target for an interval; `None` while they are
     /// below.
@@ -24,11 +26,11 @@ pub(crate) struct Codel {
     last_count: u64,
 }
 
-/// A packet in a queue.
+/// Holds a packet in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queued<P> {
     pub(crate) bytes: u32,
-    /// The time when it was queued.
+    /// The time at which it was queued.
     pub(crate) since: Time,
     pub(crate) packet: P,
 }
@@ -98,7 +100,7 @@ impl Codel {
         false
     }
 
-    /// Whether the head may be dropped: `dodequeue` of the RFC.
+    /// Returns whether the head may be dropped: `dodequeue` of the RFC.
     fn ok_to_drop<P>(&mut self, now: Time, queue: &VecDeque<Queued<P>>, queued_bytes: u64) -> bool {
         let Some(head) = queue.front() else {
             self.first_above = None;
@@ -124,8 +126,8 @@ impl Codel {
         head.map(|head| head.packet.mark()).is_some()
     }
 
-    /// Returns the time of the drop after one at `at`: an interval divided by the root of the number of drops
-    /// later.
+    /// Returns the time of the drop after a drop at `at`: an interval divided by the root of the number of
+    /// drops later.
     fn control_law(&self, at: Time) -> Time {
         at + Span::from_nanos((self.interval.as_nanos() as f64 / (self.count as f64).sqrt()) as u64)
     }

@@ -21,10 +21,11 @@ pub enum LinkChange {
     Loss(f64),
 }
 
-/// What a queue does with packets before it is full. With every discipline, a full queue drops new packets.
+/// Selects how a queue treats packets before it is full. With every discipline, a full queue drops new
+/// packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Discipline {
-    /// Does nothing before the queue is full.
+    /// Drops nothing before the queue is full.
     #[default]
     DropTail,
     /// Drops an arriving packet with probability `p` if, after it, at most `last_packets - 1` more of its
@@ -41,7 +42,7 @@ pub enum Discipline {
     CoDel {
         /// The time that packets may wait.
         target: Span,
-        /// How long waiting times may stay above `target` before a packet is dropped.
+        /// The time for which waiting times may stay above `target` before a packet is dropped.
         interval: Span,
         /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect).
         ecn: bool,
@@ -52,21 +53,21 @@ pub enum Discipline {
     FqCodel {
         /// The time that packets may wait in a queue.
         target: Span,
-        /// How long waiting times may stay above `target` before a packet is dropped.
+        /// The time for which waiting times may stay above `target` before a packet is dropped.
         interval: Span,
         /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect).
         ecn: bool,
         /// The number of queues.
         flows: u32,
-        /// The bytes that a queue may send before it is another's turn.
+        /// The number of bytes that a queue may send before the next queue's turn.
         quantum_bytes: u32,
     },
     /// PIE, RFC 8033: drops arriving packets with a probability that keeps the delay at `target`; see
     /// [`Discipline::PIE`].
     Pie {
-        /// The delay of the queue that is aimed at.
+        /// The delay that the discipline aims for.
         target: Span,
-        /// How long packets are left alone after a time without congestion.
+        /// The time for which no packet is dropped after a time without congestion.
         burst: Span,
         /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect),
         /// while the probability is at most 0.1.
@@ -119,7 +120,7 @@ impl Discipline {
     pub const PIE: Self =
         Self::Pie { target: Span::from_millis(15), burst: Span::from_millis(150), ecn: false };
 
-    /// Whether a queue with this much `room` drops a packet of `bytes` bytes although it would fit.
+    /// Returns whether a queue with this much `room` drops a packet of `bytes` bytes although it would fit.
     #[inline]
     pub(crate) fn drops_early(&self, room: Room, bytes: u32, rng: &mut Rng) -> bool {
         let Self::Random { last_packets, p } = *self else { return false };
@@ -129,7 +130,7 @@ impl Discipline {
     }
 }
 
-/// The packets and bytes that still fit into a queue.
+/// Holds the number of packets and bytes that still fit into a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) packets: u32,
@@ -146,7 +147,7 @@ pub(crate) struct Room {
 pub struct LinkConfig {
     /// Bytes per second; `None` means unlimited. With rate zero the link is up but sends nothing.
     pub rate: Option<Rate>,
-    /// A recording of when how many bytes may leave. It replaces the rate.
+    /// A recording of the times at which bytes may leave. It replaces the rate.
     pub trace: Option<Trace>,
     /// The medium that the link shares, and its weight when it contends for it. Of all links on a medium, one
     /// sends one packet at a time. Not to be combined with a trace. It has an effect only in a
@@ -160,7 +161,7 @@ pub struct LinkConfig {
     pub queue_packets: u32,
     /// The most bytes in the queue. The packet being sent counts until its last bit has left.
     pub queue_bytes: u64,
-    /// What the queue does before it is full.
+    /// The treatment of packets before the queue is full.
     pub discipline: Discipline,
     /// Arriving packets are marked if more bytes than this are queued (K of DCTCP, RFC 8257, section 3.1).
     pub mark_above_bytes: Option<u64>,
@@ -179,7 +180,7 @@ pub struct LinkConfig {
     /// The probability that a packet is held back by [`reorder_by`](Self::reorder_by), so that others
     /// overtake it.
     pub reorder: f64,
-    /// How long a reordered packet is held back, in addition to its delay.
+    /// The time for which a reordered packet is held back, in addition to its delay.
     pub reorder_by: Span,
     /// The numbers of packets to drop, counting packets offered to the link from 1. They are dropped before
     /// the queue.

@@ -3,7 +3,7 @@
 use crate::{Rng, RouteId};
 use anabranch_algo::{Rate, Span, Time};
 
-/// Traffic that does not react to congestion, and that gets no replies.
+/// Describes traffic that does not react to congestion and that gets no replies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossTraffic {
     /// The route of its packets.
@@ -23,7 +23,7 @@ pub struct CrossTraffic {
     pub rng: Rng,
 }
 
-/// A source of cross traffic. The caller keeps its timer, which is first due at [`CrossTraffic::start`].
+/// Sends cross traffic. The caller keeps its timer, which is first due at [`CrossTraffic::start`].
 #[derive(Clone, Debug)]
 pub struct CrossTrafficSource {
     config: CrossTraffic,

@@ -1,4 +1,4 @@
-//! The link with faults: a queue, a transmitter and a wire. Each step happens when its time comes.
+//! Implements the link with faults: a queue, a transmitter and a wire. Each step happens when its time comes.
 
 use crate::aqm::Aqm;
 use crate::codel::Queued;
@@ -17,7 +17,7 @@ use crate::{
 use anabranch_algo::{Output, Rate, Span, Time};
 use std::collections::VecDeque;
 
-/// See the [module](self). The fields that every packet needs come first.
+/// Implements a link with faults; see the [module](self). The fields that every packet needs come first.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct EventLink<P> {
@@ -31,10 +31,10 @@ pub(crate) struct EventLink<P> {
     transmitter: Transmitter,
     /// The packets that have not left. The first one is being sent. With FQ-CoDel the others wait in `aqm`.
     queue: VecDeque<Queued<P>>,
-    /// The bytes of these packets, of those in `aqm` too.
+    /// The number of bytes of these packets, including the packets in `aqm`.
     queued_bytes: u64,
-    /// The packets that have left, in order. Those held back to be overtaken are in `held`, in their own
-    /// order.
+    /// The packets that have left, in order. Packets that are held back, so that others overtake them, are in
+    /// `held`, in their own order.
     wire: DelayLine<P>,
     held: DelayLine<P>,
     events: VecDeque<Event<P>>,
@@ -46,11 +46,11 @@ pub(crate) struct EventLink<P> {
     fault_rngs: FaultRngs,
     scripted_loss: ScriptedLoss,
     aqm: Aqm<P>,
-    /// How long packets stayed until their last bit left, where a trace says when they may.
+    /// The times from a packet's offer until its last bit left, kept only if the link follows a trace.
     sojourns: Option<Histogram>,
 }
 
-/// A random stream for each fault, so that turning on one fault does not change the others.
+/// Holds a random stream for each fault, so that turning on one fault does not change the others.
 #[derive(Clone, Debug)]
 struct FaultRngs {
     loss: Rng,
@@ -61,7 +61,7 @@ struct FaultRngs {
     random: Rng,
 }
 
-/// The transmitter: idle, or busy with one packet.
+/// Sends packets: idle, or busy with one packet.
 #[derive(Clone, Debug)]
 enum Transmitter {
     Rate(RateTransmitter),
@@ -76,7 +76,7 @@ impl Transmitter {
         }
     }
 
-    /// Starts to send a packet; `follows` tells whether it follows immediately after another one.
+    /// Starts to send a packet; `follows` says whether it follows immediately after another one.
     #[inline]
     fn start(&mut self, at: Time, bytes: u32, follows: bool) {
         match self {
@@ -101,7 +101,7 @@ impl Transmitter {
     }
 }
 
-/// Packets on the wire, in the order of their arrival.
+/// Holds packets on the wire, in the order of their arrival.
 #[derive(Clone, Debug)]
 struct DelayLine<P>(VecDeque<Arrival<P>>);
 
@@ -207,7 +207,7 @@ impl<P: Packet> EventLink<P> {
         stats
     }
 
-    /// How long packets stayed at it, if it plays a trace.
+    /// Returns how long packets stayed on the link, if it plays a trace.
     pub(crate) const fn sojourns(&self) -> Option<&Histogram> {
         self.sojourns.as_ref()
     }
@@ -251,8 +251,8 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// How long a packet that arrives at `at` would wait: by the rate, or else as long as the first packet
-    /// has been here.
+    /// Returns the time that a packet arriving at `at` would wait. It follows from the rate; without a rate,
+    /// it is the time that the first packet has been here.
     fn queue_delay(&self, at: Time) -> Span {
         match (&self.config.trace, self.config.rate.map(Rate::as_bytes)) {
             (None, None) => Span::ZERO,
@@ -366,7 +366,7 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Returns why a packet is dropped before it reaches the queue; `None` if it is not.
+    /// Returns the reason why a packet is dropped before it reaches the queue; `None` if it is not dropped.
     fn pre_queue_drop(&mut self, bytes: u32, flow: Option<u32>) -> Option<DropReason> {
         if self.scripted_loss.drops(self.stats.offered, flow) {
             return Some(DropReason::Scripted);
@@ -377,9 +377,9 @@ impl<P: Packet> EventLink<P> {
         (bytes > self.config.mtu_bytes).then_some(DropReason::Mtu)
     }
 
-    /// Returns why the queue drops an arriving packet; `None` if it takes the packet.
+    /// Returns the reason why the queue drops an arriving packet; `None` if it accepts the packet.
     fn queue_drop(&mut self, bytes: u32) -> Option<DropReason> {
-        // FQ-CoDel drops another packet than the one that arrives.
+        // FQ-CoDel accepts the arriving packet and drops another one.
         let is_fair = matches!(self.aqm, Aqm::FqCodel(_));
         let full = self.queue.len() >= self.config.queue_packets as usize
             || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes;
@@ -460,7 +460,7 @@ impl<P: Packet> EventLink<P> {
         self.start_next(self.clock, false);
     }
 
-    /// Whether the queue drops a packet at random although it is not full.
+    /// Returns whether the queue drops a packet at random although it is not full.
     fn random_drop(&mut self, bytes: u32) -> bool {
         let room = Room {
             packets: self.config.queue_packets - u32::try_from(self.queue.len()).unwrap_or(u32::MAX),

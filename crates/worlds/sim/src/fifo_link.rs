@@ -1,4 +1,4 @@
-//! The link without faults. Everything about a packet is known when the packet is offered.
+//! Implements the link without faults. The fate of a packet is known when the packet is offered.
 //!
 //! On this link, a packet only waits for its turn. It leaves at once, or a serialization time after the
 //! packet before it, and arrives a propagation delay later. So one queue holds both the waiting and the
@@ -30,7 +30,8 @@ struct InTransit<P> {
     packet: P,
 }
 
-/// See the [module](self). The fields that every packet needs come first, in the order of use.
+/// Implements a link without faults; see the [module](self). The fields that every packet needs come first,
+/// in the order of use.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct FifoLink<P> {
@@ -82,7 +83,7 @@ struct OptionalState {
     dropped_bytes: u64,
 }
 
-/// How an admitted packet enters the link: its jitter, and whether it gets a congestion mark.
+/// Says how an admitted packet enters the link: its jitter, and whether it gets a congestion mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     late: Span,
@@ -90,7 +91,7 @@ pub(crate) struct Admission {
 }
 
 impl<P: Packet> FifoLink<P> {
-    /// Whether a link of this configuration can be a [`FifoLink`].
+    /// Returns whether a link of this configuration can be a [`FifoLink`].
     pub(crate) fn suits(config: &LinkConfig) -> bool {
         let faults = [config.loss, config.corrupt, config.duplicate, config.reorder];
         faults.iter().all(|p| *p <= 0.0)
@@ -172,8 +173,8 @@ impl<P: Packet> FifoLink<P> {
         self.ring.front().map(|in_transit| &in_transit.packet)
     }
 
-    /// Reads the memory that taking on a packet will need, so that it is in the cache. The result means
-    /// nothing.
+    /// Reads the memory that accepting a packet will need, so that it is in the cache. The result has no
+    /// meaning.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let last = self.ring.back().map_or(0, |last| last.arrive.as_nanos());
@@ -294,7 +295,7 @@ impl<P: Packet> FifoLink<P> {
         reason
     }
 
-    /// Takes on the packet that was admitted at `now`. If it is the only one, returns its time of arrival.
+    /// Accepts the packet that was admitted at `now`. If it is the only one, returns its time of arrival.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -335,8 +336,8 @@ impl<P: Packet> FifoLink<P> {
         first
     }
 
-    /// Removes the head at its time of arrival. Also returns when the next one arrives ([`Time::NEVER`] if
-    /// none does).
+    /// Removes the head at its time of arrival. Also returns the time at which the next packet arrives
+    /// ([`Time::NEVER`] if there is none).
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Arrival<P>, Time)> {
         let InTransit { arrive: at, packet, .. } = self.ring.pop_front()?;
@@ -402,8 +403,8 @@ impl<P: Packet> FifoLink<P> {
     }
 
     /// Converts the link, as of `now`, to one that can be changed. A packet that follows immediately on the
-    /// one being sent may leave a nanosecond later than before, because the transmitter's credit is known for
-    /// the last only.
+    /// packet being sent may leave a nanosecond later than before, because the transmitter's credit is known
+    /// only for the last packet.
     pub(crate) fn into_event_link(mut self, now: Time) -> EventLink<P> {
         self.settle(now);
         let departs: Vec<Time> = self.queued().map(|(depart, _)| depart).collect();

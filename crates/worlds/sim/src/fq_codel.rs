@@ -1,8 +1,8 @@
-//! FQ-CoDel, a queue discipline with a queue and a CoDel for each flow.
+//! Implements FQ-CoDel, a queue discipline with a queue and a CoDel for each flow.
 //!
 //! Follows RFC 8290, section 4. Flows are hashed into queues, which are served by deficit round robin: new
-//! queues first, a quantum of bytes each, then the old ones. Above the limit of the link the queue with the
-//! most bytes loses its head. What tells flows apart is [`Packet::flow_key`].
+//! queues first, a quantum of bytes each, then the old queues. Above the limit of the link, the queue with
+//! the most bytes loses its head. [`Packet::flow_key`] tells flows apart.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,14 +10,15 @@ use crate::codel::{Codel, Queued};
 use crate::packet::Packet;
 use anabranch_algo::{SplitMix64, Time};
 
-/// All queues of a link, without the packet being sent.
+/// Holds all queues of a link, without the packet being sent.
 #[derive(Clone, Debug)]
 pub(crate) struct FqCodel<P> {
-    /// A fresh CoDel, as each queue begins with.
+    /// The fresh CoDel with which each queue begins.
     codel: Codel,
     quantum_bytes: i64,
     buckets: u64,
-    /// Mixed into the hash, so that flows that collide in one run do not in all (section 4.1.1).
+    /// A number mixed into the hash, so that flows that collide in one run do not collide in all (section
+    /// 4.1.1).
     perturbation: u64,
     /// The queues that have been used, by bucket: a queue keeps its CoDel's state while it is empty.
     queues: BTreeMap<u64, FlowQueue<P>>,
@@ -27,15 +28,15 @@ pub(crate) struct FqCodel<P> {
     packets: usize,
 }
 
-/// The queue of the flows of one bucket.
+/// Holds the queue for the flows of one bucket.
 #[derive(Clone, Debug)]
 struct FlowQueue<P> {
     packets: VecDeque<Queued<P>>,
     bytes: u64,
-    /// The bytes that it may send before its turn ends.
+    /// The number of bytes that the queue may send before its turn ends.
     credit: i64,
     codel: Codel,
-    /// Whether it is in `new` or `old`.
+    /// Whether the queue is in `new` or `old`.
     active: bool,
 }
 
@@ -78,8 +79,8 @@ impl<P: Packet> FqCodel<P> {
         }
     }
 
-    /// Takes the packet that is sent next at `now` out, if there is one. Hands every packet that CoDel drops
-    /// to `drop`. Returns also whether CoDel marked the packet.
+    /// Removes the packet that is sent next at `now`, if there is one, and returns it and whether CoDel
+    /// marked it. Hands every packet that CoDel drops to `drop`.
     pub(crate) fn pop(&mut self, now: Time, mut drop: impl FnMut(P)) -> Option<(Queued<P>, bool)> {
         loop {
             let is_new = !self.new.is_empty();
@@ -103,7 +104,7 @@ impl<P: Packet> FqCodel<P> {
             }
             list.pop_front();
             if is_new {
-                // So a queue that is emptied again and again does not always come first (section 4.2).
+                // A queue that is emptied again and again thus does not always come first (section 4.2).
                 self.old.push_back(bucket);
             } else {
                 queue.active = false;
@@ -111,7 +112,7 @@ impl<P: Packet> FqCodel<P> {
         }
     }
 
-    /// Takes the head of the queue with the most bytes out; of several such queues, of that with the lowest
+    /// Removes the head of the queue with the most bytes; of several such queues, the queue with the lowest
     /// bucket.
     pub(crate) fn pop_fattest(&mut self) -> Option<P> {
         let fattest = self.queues.values_mut().rev().max_by_key(|queue| queue.bytes)?;
@@ -121,7 +122,7 @@ impl<P: Packet> FqCodel<P> {
         Some(head.packet)
     }
 
-    /// Takes all packets out.
+    /// Removes all packets.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = P> {
         self.new.clear();
         self.old.clear();
@@ -156,10 +157,11 @@ mod tests {
 
     const MS: Span = Span::from_millis(1);
 
-    /// A flow: its number, the size of its packets, and the time between them.
+    /// Describes a flow: its number, the size of its packets, and the time between them.
     type Flow = (u32, u32, Span);
 
-    /// The packets that arrived, with their times, the packets that were dropped, and the counters of the link.
+    /// Holds the packets that arrived, with their times, the packets that were dropped, and the link's
+    /// counters.
     type Outcome = (Vec<(Time, Probe)>, Vec<(DropReason, Probe)>, Stats);
 
     /// Runs flows over a link of 1 MB/s for `secs` seconds.
@@ -195,7 +197,8 @@ mod tests {
 
     #[test]
     fn flows_that_want_more_than_their_share_get_the_same_bytes() {
-        // Section 1.1: by bytes, whatever the packets' sizes and however much each sends.
+        // Section 1.1: flows share the link by bytes, regardless of the packets' sizes and of each flow's
+        // load.
         let flows = [(1, 1_500, MS), (2, 500, MS.over(2)), (3, 1_000, MS.over(4))];
         let (arrived, ..) = run(Discipline::FQ_CODEL, 10_240, &flows, 20);
         let got: Vec<f64> = [1, 2, 3].map(|flow| bytes_of(&arrived, flow) / 20e6).to_vec();

@@ -1,15 +1,16 @@
-//! A histogram of times, with logarithmic buckets that are divided into equal parts.
+//! Implements a histogram of times, with logarithmic buckets that are divided into equal parts.
 
 use anabranch_algo::Span;
 
-/// The binary logarithm of [`PARTS`], the parts of a power of two. A quantile is at most 1/32 too high.
+/// The binary logarithm of [`PARTS`], the number of parts of a power of two. A quantile is at most 1/32 too
+/// high.
 const PART_BITS: u32 = 5;
 const PARTS: usize = 1 << PART_BITS;
-/// All times from 2^40 ns (18 minutes) on are in the last bucket.
+/// The bits of the largest time: all times from 2^40 ns (18 minutes) on are in the last bucket.
 const VALUE_BITS: u32 = 40;
 const BUCKETS: usize = (VALUE_BITS - PART_BITS + 1) as usize * PARTS;
 
-/// Counts of times, to within 3 %.
+/// Counts times, to within 3 %.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
@@ -57,19 +58,19 @@ impl Histogram {
         self.sum_nanos += u128::from(span.as_nanos());
     }
 
-    /// Returns how many times were counted.
+    /// Returns the number of times that were counted.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the longest time, exactly; zero if there is none.
+    /// Returns the longest time, exactly; zero if no time was counted.
     #[must_use]
     pub const fn max(&self) -> Span {
         self.max
     }
 
-    /// Returns the mean, exactly; zero if there is none.
+    /// Returns the mean, exactly; zero if no time was counted.
     #[must_use]
     pub fn mean(&self) -> Span {
         let mean = self.sum_nanos.checked_div(u128::from(self.count)).unwrap_or(0);
@@ -77,7 +78,7 @@ impl Histogram {
     }
 
     /// Returns the time that the share `q` of the times, 0 to 1, does not exceed: `quantile(0.5)` is the
-    /// median. Zero if there are no times. The result is at most 1/32 too long, and never above
+    /// median. Returns zero if no time was counted. The result is at most 1/32 too long, and never above
     /// [`max`](Self::max).
     #[must_use]
     pub fn quantile(&self, q: f64) -> Span {
@@ -93,7 +94,7 @@ impl Histogram {
         Span::ZERO
     }
 
-    /// Returns what was counted after `earlier`, an earlier state of this histogram.
+    /// Returns a histogram of the times counted after `earlier`, an earlier state of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut rest = self.clone();

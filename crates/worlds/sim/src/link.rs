@@ -1,4 +1,4 @@
-//! A link: a queue, a transmitter and a wire, in one direction, with the faults that a test may want.
+//! Implements a link: a queue, a transmitter and a wire, in one direction, with faults for tests.
 //!
 //! A packet passes these steps in this order: counted → scripted losses → down → MTU → the queue's discipline
 //! and limit → congestion mark → waits → may be dropped by CoDel → is serialized → random loss → corruption →
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 pub use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
 
-/// The inputs of a link.
+/// Lists the inputs of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<P> {
     /// A packet to carry.
@@ -141,7 +141,7 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Whether the link is up, as of the last call.
+    /// Returns whether the link is up, as of the last call.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.kind.is_up()
@@ -159,15 +159,15 @@ impl<P: Packet> Link<P> {
         self.kind.queued_bytes(self.clock)
     }
 
-    /// Returns how long packets stayed until their last bit left, as of the last call. It is `None` if the
-    /// link does not play a [trace](LinkConfig::trace).
+    /// Returns how long packets stayed on the link until their last bit left, as of the last call. Returns
+    /// `None` if the link does not play a [trace](LinkConfig::trace).
     #[must_use]
     pub fn sojourns(&self) -> Option<&Histogram> {
         self.kind.sojourns()
     }
 
-    /// Returns the time of the next poll, that of [`Output::Wait`], or a time in the past if something is
-    /// ready.
+    /// Returns the time of the next poll, which [`Output::Wait`] also reports, or a time in the past if an
+    /// output is ready.
     ///
     /// Departures need no poll of their own, so a packet costs one wake-up, not two.
     #[must_use]
@@ -181,7 +181,7 @@ impl<P: Packet> Machine for Link<P> {
     type Transmit = Arrival<P>;
     type Event = Event<P>;
 
-    /// A time that runs backwards counts as standing still.
+    /// Handles an input. A time before the last call counts as the time of the last call.
     fn handle(&mut self, now: Time, input: Input<P>) {
         self.clock = self.clock.max(now);
         match (input, &mut self.kind) {
@@ -199,7 +199,7 @@ impl<P: Packet> Machine for Link<P> {
         }
     }
 
-    /// Returns everything due until `now`, one at a time in the order of time; at the same time, events come
+    /// Returns the outputs due until `now`, one at a time in the order of time; at the same time, events come
     /// first.
     fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
         self.clock = self.clock.max(now);
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use anabranch_algo::{Rate, Span};
 
-    /// A packet that records what was done to it.
+    /// Records what was done to a packet.
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Probe {
         id: u64,
@@ -260,7 +260,8 @@ mod tests {
         LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(10))
     }
 
-    /// The outputs of a link: arrivals as (at, packet), drops as (at, id, reason), states as (at, up).
+    /// Collects the outputs of a link: arrivals as (at, packet), drops as (at, id, reason), states as (at,
+    /// up).
     #[derive(Debug, Default, PartialEq)]
     struct Seen {
         arrived: Vec<(Time, Probe)>,
@@ -365,7 +366,7 @@ mod tests {
         let (seen, stats) = burst(config().queue_packets(30), 100, 1_000);
         assert_eq!(seen.ids(), (1..=30).collect::<Vec<_>>());
         assert_eq!((stats.dropped.queue, stats.dropped.total()), (70, 70));
-        // Of 4,500 bytes, four packets fit but not five; a small one still fits.
+        // The queue of 4,500 bytes takes four packets but not five; a small one still fits.
         let mut link = Link::new(config().queue_bytes(4_500), 1, "a");
         (1..=5).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
         link.handle(Time::ZERO, probe(6, 500));

@@ -1,4 +1,4 @@
-//! Loss in bursts.
+//! Implements loss in bursts.
 
 use crate::Rng;
 
@@ -21,7 +21,7 @@ pub struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    /// Makes Gilbert's model, which loses everything in the bad state and nothing in the good one. It loses
+    /// Makes Gilbert's model, which loses every packet in the bad state and none in the good one. It loses
     /// the share `loss` (at least 0, below 1) of all packets, in bursts of `burst_packets` (1 or more) on
     /// average.
     #[must_use]
@@ -39,7 +39,7 @@ impl GilbertElliott {
     }
 }
 
-/// The state of the model on one link.
+/// Holds the state of the model on one link.
 #[derive(Clone, Debug)]
 pub(crate) struct GilbertState {
     model: GilbertElliott,
@@ -52,7 +52,7 @@ impl GilbertState {
         Self { model, bad: false, rng }
     }
 
-    /// Whether the next packet is lost.
+    /// Advances the model by a packet and returns whether that packet is lost.
     pub(crate) fn next_is_lost(&mut self) -> bool {
         let turn = if self.bad { self.model.to_good } else { self.model.to_bad };
         self.bad ^= self.rng.chance(turn);

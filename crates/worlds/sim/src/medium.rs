@@ -1,4 +1,5 @@
-//! A medium that several links share: one packet at a time, and the next sender is drawn at random.
+//! Implements a medium that several links share: one packet at a time, and the next sender is drawn at
+//! random.
 //!
 //! This models the long-run behaviour of 802.11's DCF, not its slots. Every station with a waiting packet
 //! contends for each packet, and wins with a probability proportional to its weight. So stations send equal
@@ -12,11 +13,11 @@ use crate::rng::RngSeed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediumId(pub u32);
 
-/// See the [module](self).
+/// Implements a shared medium; see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Medium {
     rng: Rng,
-    /// The link that is sending.
+    /// The link that is sending now.
     holder: Option<u32>,
     /// The links that contend and their weights, ascending by link.
     waiting: Vec<(u32, u32)>,
@@ -42,7 +43,7 @@ impl Medium {
         }
     }
 
-    /// Chooses the next sender, if none is sending and a link waits. The caller must let that link send at
+    /// Chooses the next sender, if no link is sending and one waits. The caller must let that link send at
     /// once.
     pub(crate) fn next_holder(&mut self) -> Option<u32> {
         if self.holder.is_some() || self.waiting.is_empty() {

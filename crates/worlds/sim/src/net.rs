@@ -1,4 +1,4 @@
-//! A network of links and routes, with one queue of wake-ups.
+//! Implements a network of links and routes, with one queue of wake-ups.
 //!
 //! Each link is a FIFO. Only its head is in the queue of wake-ups, by its time of arrival. So the cost of a
 //! packet depends on the number of busy links, not on the number of packets under way. A packet enters the
@@ -22,7 +22,7 @@ pub struct LinkId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
 
-/// The inputs of a network.
+/// Lists the inputs of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<P> {
     /// Sends a packet.
@@ -41,7 +41,7 @@ pub enum Input<P> {
     },
 }
 
-/// A packet at the end of its route.
+/// Reports a packet at the end of its route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
     /// The exact time of arrival, not after the time of the call that returns the delivery.
@@ -79,7 +79,7 @@ pub enum Event<P> {
     },
 }
 
-/// Links and routes; see the [module](self).
+/// Simulates links and routes; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Net<P> {
     seed: u64,
@@ -146,7 +146,7 @@ impl<P: Packet> Packet for RoutedPacket<P> {
 }
 
 impl<P: Packet> Net<P> {
-    /// Makes a network without links. `seed` decides everything random.
+    /// Makes a network without links. All randomness follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -232,7 +232,7 @@ impl<P: Packet> Net<P> {
         RouteId(id)
     }
 
-    /// Sends `packet` over `route`; the same as [`Input::Send`].
+    /// Sends `packet` over `route`, as [`Input::Send`] does.
     ///
     /// # Panics
     /// If the route is not of this network.
@@ -244,7 +244,7 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Changes a link; the same as [`Input::Change`].
+    /// Changes a link, as [`Input::Change`] does.
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -266,8 +266,8 @@ impl<P: Packet> Net<P> {
         self.links[link.0 as usize].kind.stats(self.clock)
     }
 
-    /// How long packets stayed at a link until their last bit left, if it plays a
-    /// [trace](LinkConfig::trace); of a link with a rate the queue says so.
+    /// Returns how long packets stayed on a link until their last bit left, if the link plays a
+    /// [trace](LinkConfig::trace). For a link with a rate, the length of its queue gives this time.
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -276,7 +276,7 @@ impl<P: Packet> Net<P> {
         self.links[link.0 as usize].kind.sojourns()
     }
 
-    /// Whether a link is up.
+    /// Returns whether a link is up.
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -386,6 +386,8 @@ impl<P: Packet> Machine for Net<P> {
     type Transmit = Delivery<P>;
     type Event = Event<P>;
 
+    /// Handles an input.
+    ///
     /// # Panics
     /// If the route or the link is not of this network.
     fn handle(&mut self, now: Time, input: Input<P>) {

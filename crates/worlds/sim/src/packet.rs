@@ -1,4 +1,4 @@
-//! The packets that travel over links, and what happens to them: they arrive, or are dropped for a reason.
+//! Defines the packets that travel over links and their ends: they arrive, or are dropped for a reason.
 
 use anabranch_algo::Time;
 
@@ -12,8 +12,8 @@ pub trait Packet: Clone {
     fn bytes(&self) -> u32;
     /// Sets the congestion mark (ECN CE, RFC 3168), if the packet can carry one.
     fn mark(&mut self);
-    /// Whether [`mark`](Self::mark) has an effect, because the packet has an ECN-capable codepoint (ECT). A
-    /// queue asks this before it drops a packet that it would rather mark. By default true.
+    /// Returns whether [`mark`](Self::mark) has an effect, because the packet has an ECN-capable codepoint
+    /// (ECT). A queue asks this before it drops a packet that it would rather mark. By default true.
     fn is_ect(&self) -> bool {
         true
     }
@@ -22,8 +22,8 @@ pub trait Packet: Clone {
     fn flow(&self) -> Option<u32> {
         None
     }
-    /// Returns what fair queueing tells flows apart by: equal for the packets of a flow in one direction. By
-    /// default data by its [flow](Self::flow), and all other packets as one flow.
+    /// Returns the key by which fair queueing tells flows apart: equal for the packets of a flow in one
+    /// direction. By default the key of data is its [flow](Self::flow), and all other packets form one flow.
     fn flow_key(&self) -> u64 {
         self.flow().map_or(0, |flow| 1 + u64::from(flow))
     }

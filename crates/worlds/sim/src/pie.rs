@@ -1,5 +1,5 @@
-//! PIE, a queue discipline that drops arriving packets with a probability that a controller sets, so that the
-//! delay of the queue settles at a target.
+//! Implements PIE, a queue discipline that drops arriving packets at random. A controller sets the
+//! probability, so that the delay of the queue settles at a target.
 //!
 //! Follows RFC 8033, sections 4.1 to 4.5 and its appendix A, with the values of section 4.2 for a period of
 //! 15 ms. The delay is the queue over the rate; on a link that plays a trace it is the time for which the
@@ -16,17 +16,19 @@ const UPDATE: Span = Span::from_millis(15);
 const ALPHA: f64 = 0.125;
 /// The weight of the change of the delay, per second.
 const BETA: f64 = 1.25;
-/// By how much the probability's steps are divided while it is below the first number of a row.
+/// The divisors of the probability's steps: a row's divisor applies while the probability is below its first
+/// number.
 const SCALES: [(f64, f64); 6] =
     [(0.000_001, 2_048.0), (0.000_01, 512.0), (0.000_1, 128.0), (0.001, 32.0), (0.01, 8.0), (0.1, 2.0)];
-/// What an update leaves of the probability while there is no queue.
+/// The factor by which an update reduces the probability while there is no queue.
 const DECAY: f64 = 0.98;
-/// Below this probability nothing is dropped while the delay was short, so that a link is never idle for it.
+/// The probability below which no packet is dropped while the delay was short, so that a link is never idle
+/// for it.
 const INACTIVE_BELOW: f64 = 0.2;
-/// Up to this probability packets are marked instead of dropped.
+/// The probability up to which packets are marked instead of dropped.
 const MARK_UP_TO: f64 = 0.1;
 
-/// What happens to an arriving packet.
+/// Says whether an arriving packet is queued, marked or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is queued.
@@ -37,7 +39,7 @@ pub(crate) enum Fate {
     Dropped,
 }
 
-/// The state of PIE for one queue.
+/// Holds the state of PIE for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Pie {
     target: Span,
@@ -47,9 +49,9 @@ pub(crate) struct Pie {
     probability: f64,
     /// The delay at the last update.
     delay_before: Span,
-    /// For how long arrivals are still left alone.
+    /// The time for which arriving packets are still never dropped.
     burst_left: Span,
-    /// The next update; [`Time::NEVER`] while there is neither a queue nor a probability.
+    /// The time of the next update; [`Time::NEVER`] while there is neither a queue nor a probability.
     next_update: Time,
     rng: Rng,
 }
@@ -68,7 +70,7 @@ impl Pie {
         }
     }
 
-    /// Returns when the probability is to be updated.
+    /// Returns the time at which the probability is to be updated.
     pub(crate) const fn next_update(&self) -> Time {
         self.next_update
     }
@@ -143,8 +145,8 @@ mod tests {
         }
     }
 
-    /// A packet each `gap` for `secs` seconds over a link of 1,000 packets/s: the counters after the first
-    /// half of the time and at the end, and when packets were dropped.
+    /// Sends a packet each `gap` for `secs` seconds over a link of 1,000 packets/s. Returns the counters
+    /// after the first half of the time and at the end, and the times of the drops.
     fn run(discipline: Discipline, ect: bool, gap: Span, secs: u64) -> (Stats, Stats, Vec<Time>) {
         let config = LinkConfig::new(Rate::from_bytes(1_000_000), Span::ZERO).discipline(discipline);
         let mut link: Link<Probe> = Link::new(config.queue_packets(u32::MAX), 1, "a");
@@ -172,7 +174,7 @@ mod tests {
         (half.expect("half of the time passed"), link.stats(), dropped)
     }
 
-    /// The mean delay in ms, and the share of the arrivals that was dropped, between two counters.
+    /// Returns the mean delay in ms and the share of the arrivals that was dropped, between two counters.
     fn between(before: &Stats, after: &Stats) -> (f64, f64) {
         let span_ns = after.until.since(before.until).as_nanos() as f64;
         let queue_bytes = (after.queue_byte_ns - before.queue_byte_ns) as f64 / span_ns;
@@ -183,8 +185,8 @@ mod tests {
 
     #[test]
     fn the_delay_settles_at_the_target_and_drops_are_the_excess() {
-        // The integral part leaves no error: with a load of ρ the delay is the target and 1 - 1/ρ is dropped,
-        // as there is nothing else that reduces the load.
+        // The integral part leaves no error: with a load of ρ the delay settles at the target and the share 1
+        // - 1/ρ is dropped, as nothing else reduces the load.
         for (gap_us, target_ms) in [(900, 15), (800, 15), (500, 15), (800, 30)] {
             let discipline = Discipline::Pie {
                 target: Span::from_millis(target_ms),
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_150_ms_passes() {
-        // RFC 8033, section 4.4: nothing is dropped for MAX_BURST after a time without congestion.
+        // RFC 8033, section 4.4: no packet is dropped for MAX_BURST after a time without congestion.
         let (_, _, dropped) = run(Discipline::PIE, false, Span::from_micros(500), 2);
         let first_ms = dropped[0].as_nanos() / 1_000_000;
         assert!((150..250).contains(&first_ms), "{first_ms}");
@@ -212,12 +214,14 @@ mod tests {
     #[test]
     fn marks_up_to_a_tenth_and_drops_above() {
         let ecn = Discipline::Pie { target: Span::from_millis(15), burst: Span::from_millis(150), ecn: true };
-        // A sender that takes notice of marks: here the overload is so short that a tenth is never reached.
+        // This sender reacts to marks: here the overload is so short that the probability never reaches a
+        // tenth.
         let (_, marked, _) = run(ecn, true, Span::from_micros(980), 2);
         let (_, dropped, _) = run(ecn, false, Span::from_micros(980), 2);
         assert!(marked.marked > 0 && marked.dropped.early == 0, "{marked:?}");
         assert!(dropped.marked == 0 && dropped.dropped.early > 0, "{dropped:?}");
-        // One that does not: marks reduce no load, so the probability passes a tenth and packets are dropped.
+        // This sender ignores marks: they reduce no load, so the probability passes a tenth and packets are
+        // dropped.
         let (half, end, _) = run(ecn, true, Span::from_micros(800), 120);
         let (delay_ms, lost) = between(&half, &end);
         assert!((lost / 0.2 - 1.0).abs() < 0.03 && (delay_ms / 15.0 - 1.0).abs() < 0.1, "{lost} {delay_ms}");

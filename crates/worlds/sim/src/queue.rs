@@ -1,11 +1,11 @@
-//! A queue of events, ordered by time, then by insertion.
+//! Implements a queue of events, ordered by time, then by insertion.
 //!
 //! Most events of a network are up to 8 ms ahead. They go into a hashed timing wheel (Varghese, Lauck:
 //! "Hashed and hierarchical timing wheels", SOSP 1987). There an item goes straight to the slot of its tick
 //! of 2 us. A tick, which mostly has one item, is sorted when its turn comes. An item for a tick whose turn
 //! has come is inserted among the few items that are left of that tick.
 //!
-//! Two radix heaps (`radix_heap`) take the other items: those further ahead, and those whose tick has more
+//! Two radix heaps (`radix_heap`) take the other items: items further ahead, and items whose tick has more
 //! than a few items left. So with any distribution of times, an item costs no more than a few moves.
 //!
 //! A slot is the index of its last item. Items are linked lists in a common pool, in which the entry freed
@@ -44,8 +44,8 @@ struct QueueNode<T> {
 
 /// A queue of events `T`, ordered by time, then by insertion; see the [module](self).
 ///
-/// The queue is monotone: an item pushed for a time before that of the last item removed counts as pushed for
-/// the latter.
+/// The queue is monotone: an item pushed for a time before the last removed item counts as pushed for the
+/// time of that item.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
     /// The time of the last item removed.
@@ -104,7 +104,7 @@ impl<T: Copy> EventQueue<T> {
         self.len
     }
 
-    /// Whether the queue has no items.
+    /// Returns whether the queue has no items.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -163,7 +163,7 @@ impl<T: Copy> EventQueue<T> {
         let slot = if ahead != 0 {
             start / 64 * 64 + ahead.trailing_zeros() as usize
         } else {
-            // Searches once round the wheel. The slots of the first word that lie before the start come last.
+            // Search once round the wheel. The slots of the first word that lie before the start come last.
             let word = (start / 64 + 1) % WORDS;
             let word = (word + self.words.rotate_right(word as u32).trailing_zeros() as usize) % WORDS;
             word * 64 + self.occupied[word].trailing_zeros() as usize
@@ -190,7 +190,7 @@ impl<T: Copy> EventQueue<T> {
             return;
         }
         self.tick = far;
-        // Items that were far ahead were inserted before those in the slot.
+        // The items that were far ahead were inserted before the items in the slot.
         let end = Time::from_nanos(far << TICK_BITS | ((1 << TICK_BITS) - 1));
         while let Some((at, item)) = self.far.pop_due(end) {
             self.open.push((at.as_nanos(), item));
@@ -222,7 +222,7 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// Sorts `open`. Its items from `from` on must be in the reverse order of insertion.
+    /// Sorts `open`. Its items from the index `from` on must be in the reverse order of insertion.
     fn order(&mut self, from: usize) {
         if from > 0 || self.open.len() > INSERT_MAX {
             self.open[from..].reverse();
@@ -251,8 +251,8 @@ impl<T: Copy> EventQueue<T> {
         near.min(self.far_at).min(wheel.unwrap_or(Time::NEVER))
     }
 
-    /// Returns the next items of the open tick if it began with at least `crowd`, else none. Items pushed
-    /// later may still come before them.
+    /// Returns the next items of the open tick if it began with at least `crowd` items, else an empty slice.
+    /// Items pushed later may still come before them.
     #[inline]
     pub(crate) fn upcoming(&self, crowd: usize) -> &[(u64, T)] {
         if self.open.len() < crowd { &[] } else { &self.open[self.taken..] }

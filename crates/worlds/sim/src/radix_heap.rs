@@ -1,34 +1,34 @@
-//! A queue ordered by time, then by insertion, that is fast with any distribution of times.
+//! Implements a queue ordered by time, then by insertion, that is fast with any distribution of times.
 //!
 //! This is a radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem",
 //! JACM 37(2), 1990) with digits of six bits. An item's level is the highest digit in which its time differs
-//! from that of the item removed last; the value of that digit is its bucket. So items of the same time are
-//! always in the same bucket in the order of insertion, and need no sequence number. Each item moves down at
-//! most once per level, in practice once or twice. The first item is found by the levels' bit maps alone.
+//! from the time of the item removed last; the value of that digit is its bucket. So items of equal times are
+//! always in one bucket in the order of insertion, and need no sequence number. Each item moves down at most
+//! once per level, in practice once or twice. The bit maps of the levels alone lead to the first item.
 
 use anabranch_algo::Time;
 
-/// The bits of a digit, so that a level's bit map of buckets fits one word.
+/// The number of bits of a digit, so that a level's bit map of buckets fits one word.
 const DIGIT_BITS: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT_BITS;
 /// The number of levels for 64 bits of nanoseconds.
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
-/// The buffer of a bucket or of the run is freed when it is empty, if it has room for more items than this.
+/// The largest buffer, in items, that a bucket or the run keeps while it is empty.
 const KEEP_ITEMS: usize = 256;
 
 /// A queue of events `T`, ordered by time, then by insertion; see the [module](self).
 ///
-/// The queue is monotone: an item pushed for a time before that of the last item removed counts as pushed for
-/// the latter.
+/// The queue is monotone: an item pushed for a time before the last removed item counts as pushed for the
+/// time of that item.
 #[derive(Clone, Debug)]
 pub(crate) struct RadixHeap<T> {
-    /// The time of the items in `run`: that of the last item removed, or of the next one.
+    /// The time of the items in `run`: the time of the last item removed, or of the next one.
     base: u64,
     /// The items at `base`, of which the first `taken` have been removed.
     run: Vec<T>,
     taken: usize,
-    /// Bit maps: bit `l` of `levels` says that level `l` has items; bit `s` of `occupied[l]`, that its bucket
-    /// `s` has.
+    /// The bit maps: bit `l` of `levels` says that level `l` has items; bit `s` of `occupied[l]` says that
+    /// bucket `s` of that level has items.
     levels: u16,
     occupied: [u64; LEVELS],
     /// The buckets of all levels, `LEVELS` times `BUCKETS`.
@@ -37,7 +37,7 @@ pub(crate) struct RadixHeap<T> {
 
 #[derive(Clone, Debug)]
 struct Bucket<T> {
-    /// The time of the earliest item; any value if there is none.
+    /// The time of the earliest item; any value if the bucket is empty.
     earliest: u64,
     items: Vec<(u64, T)>,
 }
@@ -56,7 +56,7 @@ impl<T: Copy> RadixHeap<T> {
         }
     }
 
-    /// Whether the queue has no items.
+    /// Returns whether the queue has no items.
     pub(crate) const fn is_empty(&self) -> bool {
         self.levels == 0 && self.taken == self.run.len()
     }
@@ -89,7 +89,7 @@ impl<T: Copy> RadixHeap<T> {
         Some((level, digit))
     }
 
-    /// Returns the time of the first item; [`Time::NEVER`] if there is none.
+    /// Returns the time of the first item; [`Time::NEVER`] if the queue is empty.
     pub(crate) fn next_at(&self) -> Time {
         if self.taken < self.run.len() {
             return Time::from_nanos(self.base);
@@ -98,7 +98,7 @@ impl<T: Copy> RadixHeap<T> {
         Time::from_nanos(self.buckets[level * BUCKETS + digit].earliest)
     }
 
-    /// Removes the first item and returns it with its time, unless that is after `limit`.
+    /// Removes the first item and returns it with its time, unless its time is after `limit`.
     pub(crate) fn pop_due(&mut self, limit: Time) -> Option<(Time, T)> {
         if self.taken == self.run.len() {
             return self.pop_bucket(limit);

@@ -1,4 +1,4 @@
-//! A small random number generator, with a separate stream for each component.
+//! Implements a small random number generator, with a separate stream for each component.
 //!
 //! The generator is xoshiro256++ 1.0, seeded by SplitMix64 (Blackman, Vigna: "Scrambled linear pseudorandom
 //! number generators", ACM TOMS 47(4), 2021; reference code at <https://prng.di.unimi.it>). Not for secrets.
@@ -66,7 +66,7 @@ impl Rng {
     }
 }
 
-/// The seed and the name of a component, from which its streams are made when they are needed.
+/// Holds the seed and the name of a component, from which its streams are made when they are needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RngSeed {
     seed: u64,

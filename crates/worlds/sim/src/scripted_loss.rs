@@ -1,9 +1,9 @@
-//! Loss by script: drops exactly the listed packets.
+//! Implements loss by script: drops exactly the listed packets.
 
-/// The packets of a link that are dropped by their number, and how many of them have been.
+/// Holds the numbers of the packets that a link drops, and how many of them it has dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScriptedLoss {
-    /// The numbers among all packets, sorted; `used` of them have been dropped.
+    /// The numbers among all packets, sorted. The first `used` of them have been dropped.
     all: Vec<u64>,
     used: usize,
     /// The scripts for data of single flows, sorted by flow.
@@ -40,7 +40,7 @@ impl ScriptedLoss {
         script
     }
 
-    /// Whether the `nth` packet offered, which is data of `flow` if that is not `None`, is to be dropped.
+    /// Returns whether to drop the `nth` packet offered, which is data of `flow` if that is not `None`.
     pub(crate) fn drops(&mut self, nth: u64, flow: Option<u32>) -> bool {
         let mut hit = false;
         if self.all.get(self.used) == Some(&nth) {
@@ -78,8 +78,8 @@ mod tests {
         let flows = [Some(5), None, Some(4), Some(6), Some(5), Some(5), Some(5), Some(4), None];
         let hit: Vec<u64> =
             (1..).zip(flows).filter(|(nth, flow)| script.drops(*nth, *flow)).map(|p| p.0).collect();
-        // 1: the first of flow 5; 2: the second of all; 3: the first of flow 4; 6: the third of flow 5; 9:
-        // the ninth.
+        // These packets are dropped: 1, the first of flow 5; 2, the second of all; 3, the first of flow 4; 6,
+        // the third of flow 5; 9, the ninth of all.
         assert_eq!(hit, [1, 2, 3, 6, 9]);
         assert_eq!(script.remaining(), 1, "the fortieth of 4 has not come");
     }

@@ -3,7 +3,7 @@
 use crate::packet::DropReason;
 use anabranch_algo::{Span, Time};
 
-/// Packets dropped, by cause.
+/// Counts dropped packets, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     /// The queue was full.
@@ -45,7 +45,7 @@ impl Drops {
     }
 }
 
-/// The counters of one link, as of its last input or poll.
+/// Counts the packets and bytes of one link, as of its last input or poll.
 ///
 /// At any moment `offered + duplicated = delivered + dropped.total() + occupancy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,8 @@ pub struct Stats {
     pub delivered_bytes: u64,
     /// Packets dropped, by cause.
     pub dropped: Drops,
-    /// Entries of the link's scripts that no packet has met: a scenario that asked for them has failed.
+    /// Entries of the link's scripts that no packet has met. If the number is not zero at the end, the
+    /// scenario has failed.
     pub scripted_left: u64,
     /// Congestion events of [`Discipline::TargetedDrop`](crate::Discipline::TargetedDrop) that hit at least
     /// one flow.

@@ -1,5 +1,5 @@
-//! Congestion events whose victims the experiment chooses: the global and the partial events of Fig. 4.9 of
-//! the dissertation behind NMCC (section 4.1.3 there), for single packets.
+//! Implements congestion events whose victims the experiment chooses: the global and the partial events of
+//! Fig. 4.9 of the dissertation behind NMCC (section 4.1.3 there), for single packets.
 
 use crate::Rng;
 use crate::codel::Queued;
@@ -8,7 +8,7 @@ use crate::packet::Packet;
 use anabranch_algo::{Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The state of the discipline for one queue.
+/// Holds the state of the discipline for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetedDrop {
     above_packets: u32,
@@ -24,8 +24,8 @@ impl TargetedDrop {
         Self { above_packets, hold, policy, last: None, rng }
     }
 
-    /// Removes and returns the packets that an arrival at `now` makes the queue lose: the first data packet
-    /// of each victim, in the order of the queue. The head, which is being sent, is never among them.
+    /// Removes and returns the packets that the queue loses because of an arrival at `now`: the first data
+    /// packet of each victim, in the order of the queue. The head, which is being sent, is never among them.
     pub(crate) fn congestion_event<P: Packet>(
         &mut self,
         now: Time,
@@ -36,8 +36,8 @@ impl TargetedDrop {
             return Vec::new();
         }
         self.last = Some(now);
-        // For each flow: the index of its first packet, and the number of its packets. Sorted, so that draws
-        // repeat.
+        // The map has, for each flow, the index of its first packet and the number of its packets. It is
+        // sorted, so that draws repeat.
         let mut flows: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
         for (i, flow) in queue.iter().enumerate().skip(1).filter_map(|(i, q)| Some((i, q.packet.flow()?))) {
             flows.entry(flow).or_insert((i, 0)).1 += 1;
@@ -103,7 +103,7 @@ mod tests {
         let flows = [7, 3, u32::MAX, 7, 7, 5, 3, 7];
         let mut all = TargetedDrop::new(7, Span::from_millis(10), VictimPolicy::All, Rng::new(1));
         let mut line = queue(&flows);
-        // The head is being sent, and the acknowledgement is no flow's data.
+        // The head is being sent, and the acknowledgement belongs to no flow.
         assert_eq!(ids(&all.congestion_event(ms(0), &mut line)), [1, 3, 5]);
         assert_eq!(line.iter().map(|q| q.packet.1).collect::<Vec<_>>(), [0, 2, 4, 6, 7]);
         // There is no event before `hold` is over, and none while the queue is short.

@@ -10,9 +10,9 @@ use anabranch_algo::{Span, Time};
 use std::fmt;
 use std::sync::Arc;
 
-/// The bytes of an opportunity. Mahimahi counts 1,504, of which 4 are the header of its tunnel.
+/// The number of bytes of an opportunity. Mahimahi counts 1,504, of which 4 are the header of its tunnel.
 pub const OPPORTUNITY_BYTES: u32 = 1_500;
-/// The most lines of a trace: three hours at 10 Gbit/s.
+/// The largest number of lines of a trace: three hours at 10 Gbit/s.
 pub const MAX_OPPORTUNITIES: usize = 10_000_000;
 
 const MS: u64 = 1_000_000;

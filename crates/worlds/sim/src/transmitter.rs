@@ -1,8 +1,8 @@
-//! Serialization: computes exactly, in integers, when the last bit of a packet leaves.
+//! Computes exactly, in integers, when the last bit of a packet leaves.
 //!
 //! One byte is 10⁹ nanobytes, so a rate of `r` bytes per second sends `r` nanobytes per nanosecond, and no
-//! fractions are needed. A packet leaves at the end of the nanosecond in which its last bit does. The rest of
-//! that nanosecond is credited to the next packet if it follows immediately. So the k-th packet of a busy
+//! fractions are needed. A packet leaves at the end of the nanosecond in which its last bit leaves. The rest
+//! of that nanosecond is credited to the next packet if it follows immediately. So the k-th packet of a busy
 //! period leaves at ⌈(all their bytes) / rate⌉, however large k is.
 
 use anabranch_algo::{Rate, Span, Time};

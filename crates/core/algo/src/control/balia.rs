@@ -6,18 +6,18 @@
 //! * Each packet that arrives: w += x/(r (Σx)²) · (1 + a)/2 · (4 + a)/5.
 //! * A loss takes w/2 · min(a, 3/2); at least one packet stays.
 //!
-//! The kernel implementation truncates a to an integer for the decrease, so that 1 < a < 2 takes half; here a
-//! is what it is.
+//! The kernel implementation truncates a to an integer for the decrease, so that 1 < a < 2 takes half. This
+//! implementation does not round a.
 
 use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 use crate::softfloat::Real;
 
-/// Balanced linked adaptation.
+/// Implements balanced linked adaptation for one subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Balia;
 
-/// x, Σx, max x.
+/// Returns x, Σx and max x.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
 fn rates(mine: &SubflowStats, group: &Group<'_>) -> (Real, Real, Real) {
@@ -35,7 +35,7 @@ impl CongestionAvoidance for Balia {
     #[inline]
     fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta {
         let (x, sum, max) = rates(mine, group);
-        // The rule, with r = w/x and a = max x/x, is (x + max x)(4x + max x)/(10 w (Σx)²).
+        // With r = w/x and a = max x/x, the rule is (x + max x)(4x + max x)/(10 w (Σx)²).
         let n = |n| Real::from_u64(n);
         let over = n(u64::from(ack.acked)) * (x + max) * (n(4) * x + max);
         WindowDelta::increase(over / (n(10) * mine.cwnd.real() * sum.square()))

@@ -1,17 +1,18 @@
-//! What all controllers have in common: RFC 5681 sections 3.1 and 3.2, with byte (here: packet) counting
-//! after RFC 3465 and the initial window of RFC 6928.
+//! Implements the parts that all classic controllers have in common: RFC 5681 sections 3.1 and 3.2, with byte
+//! (here: packet) counting after RFC 3465 and the initial window of RFC 6928.
 //!
-//! * Slow start (w < ssthresh): as the [`SlowStart`] has it. The standard: +1 packet for each packet that
-//!   arrived.
-//! * Congestion avoidance: as the [`CongestionAvoidance`] has it; alone, +1/w for each packet that arrived.
-//! * Loss or mark (RFC 3168 section 6.1.2: as a loss): ssthresh = what the rule leaves of w, at least its
-//!   floor; w = ssthresh. Flight size is taken to be w, as the window only grows when it is the limit.
-//! * Timeout: the same ssthresh, w = 1. A second timeout without growth in between leaves ssthresh alone (RFC
-//!   5681 section 3.1).
-//! * Slow start, once over, comes back by such an event only: a rule that takes from the window in congestion
-//!   avoidance (OLIA, wVegas) does not fall back into it.
+//! * Slow start (w < ssthresh): the [`SlowStart`] decides the growth. The standard one adds 1 packet for each
+//!   packet that arrived.
+//! * Congestion avoidance: the [`CongestionAvoidance`] decides the change. A subflow alone in its group adds
+//!   1/w for each packet that arrived.
+//! * Loss or mark (RFC 3168 section 6.1.2: as a loss): ssthresh is the window that the rule leaves, at least
+//!   its floor; w = ssthresh. Flight size is taken to be w, as the window only grows when it is the limit.
+//! * Timeout: ssthresh as after a loss, w = 1. A second timeout without growth in between leaves ssthresh as
+//!   it is (RFC 5681 section 3.1).
+//! * Once slow start is over, only a loss or a timeout brings it back: a rule that shrinks the window in
+//!   congestion avoidance (OLIA, wVegas) does not fall back into it.
 //!
-//! Recovery itself (what to ask again, when) is the world's.
+//! The world does the recovery itself: it decides which packets to request again, and when.
 
 use super::state::{SSTHRESH_INITIAL, SSTHRESH_MIN};
 use super::{
@@ -21,8 +22,8 @@ use super::{
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// Congestion control of one subflow: a window that is moved by a [`CongestionAvoidance`], after a
-/// [`SlowStart`].
+/// Controls the congestion of one subflow: a [`SlowStart`] and then a [`CongestionAvoidance`] move its
+/// window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClassicCc<A> {
@@ -32,20 +33,21 @@ pub struct ClassicCc<A> {
 }
 
 impl<A: CongestionAvoidance> ClassicCc<A> {
-    /// At the initial window, in slow start.
+    /// Creates a controller in slow start, at the initial window.
     #[must_use]
     pub const fn new(avoidance: A, slow_start: SlowStart) -> Self {
         Self { state: State::INITIAL, slow_start, avoidance }
     }
 
-    /// Where it stands.
+    /// Returns the current window, ssthresh and phase.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// The world has set window and ssthresh itself, as a kernel does after idle times, after a timeout and
-    /// when it takes a reduction back. `ssthresh` is in packets; none: arbitrarily high.
+    /// Takes over the window and ssthresh that the world has set itself, both in packets. A kernel does so
+    /// after idle times, after a timeout and when it undoes a reduction. Without `ssthresh` it is arbitrarily
+    /// high.
     pub fn set_window(&mut self, cwnd: u32, ssthresh: Option<u32>) {
         self.state.cwnd = Window::packets(cwnd.max(1));
         self.state.ssthresh = ssthresh.map_or(SSTHRESH_INITIAL, Window::packets);
@@ -152,7 +154,7 @@ mod tests {
         }
         assert_eq!(reno.on_congestion(&event(CongestionCause::Loss), &ALONE), 40);
         assert!(!reno.state.slow_start);
-        // One window's packets, each alone, make a little less than one more packet.
+        // A window's packets, acknowledged one by one, add a little less than one packet.
         for _ in 0..40 {
             reno.on_ack(&ack(1), &ALONE);
         }

@@ -1,41 +1,45 @@
-//! The contract of an algorithm: how a window moves in congestion avoidance, and what a loss leaves of it.
-//! What RFC 5681 section 3.1 has besides is the same for all.
+//! Defines the contract of an algorithm: how the window moves in congestion avoidance and how far a loss
+//! reduces it. [`ClassicCc`](super::ClassicCc) does the rest of RFC 5681 section 3.1 for all algorithms
+//! alike.
 
 use super::{Ack, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 
-/// An algorithm: what sets it apart from the others. [`ClassicCc`](super::ClassicCc) does the rest: it holds
-/// the window and its bounds, runs slow start, asks for [`window_delta`](Self::window_delta) only when the
-/// window was the limit and nothing is being recovered, and sets ssthresh and timeouts as RFC 5681 has them.
+/// Describes how one algorithm differs from the others. [`ClassicCc`](super::ClassicCc) does the rest: it
+/// holds the window and its bounds, runs slow start, and sets ssthresh and timeouts as RFC 5681 defines them.
+/// It calls [`window_delta`](Self::window_delta) only when the window was the limit and no recovery is under
+/// way.
 ///
-/// Everything has a default (uncoupled TCP, which [`Reno`](super::Reno) is) but the change itself. A rule is
-/// shown `mine`, its own subflow's numbers as they are now; windows are in packets, times in nanoseconds.
+/// Every method has a default, that of uncoupled TCP ([`Reno`](super::Reno)), except the changes of the
+/// window. The argument `mine` holds the current numbers of the rule's own subflow; windows are in packets,
+/// times in nanoseconds.
 pub trait CongestionAvoidance: Copy {
-    /// The least window that a loss leaves, if it was larger: two packets, RFC 5681 equation (4).
+    /// The smallest window that a loss leaves if the window was larger: two packets, RFC 5681 equation (4).
     const FLOOR: Window = Window::packets(2);
 
-    /// Whether the rule holds for a subflow that is alone, too. If not, such a subflow grows by 1/w a packet
-    /// and is halved by a loss, exactly.
+    /// Whether the rule also holds for a subflow that is alone in its group. If not, such a subflow grows by
+    /// exactly 1/w a packet, and a loss halves its window.
     const APPLIES_ALONE: bool = false;
 
-    /// Whether it is a scavenger: it yields to others, so its window is to hold also where it is alone in its
-    /// group.
+    /// Whether the rule is a scavenger. A scavenger yields to other flows, so its window also applies where
+    /// it is alone in its group.
     const YIELDS: bool = false;
 
-    /// Packets arrived, in whatever phase, whether or not the window grows. For rules that keep statistics.
+    /// Notes packets that arrived, in any phase, whether or not the window grows; for rules that keep
+    /// statistics.
     fn on_ack(&mut self, _ack: &Ack) {}
 
-    /// Congestion avoidance: how the window changes for the `ack.acked` packets that arrived. A batch weighs
-    /// as much as its packets one by one.
+    /// Returns how the window changes in congestion avoidance for the `ack.acked` packets that arrived. A
+    /// batch weighs as much as its packets one by one.
     fn window_delta(&mut self, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) -> WindowDelta;
 
-    /// Slow start: a window to end it at, if it is time. For rules that see more than losses.
+    /// Returns the window at which slow start ends now, or `None` if it goes on; for rules that see more than
+    /// losses.
     fn exit_slow_start(&mut self, _mine: &SubflowStats, _ack: &Ack) -> Option<Window> {
         None
     }
 
-    /// A congestion event: what it leaves of the window. [`ClassicCc`](super::ClassicCc) applies
-    /// [`FLOOR`](Self::FLOOR), and goes down to one packet itself after a timeout: ssthresh is set from what
-    /// is left.
+    /// Returns the window that a congestion event leaves. [`ClassicCc`](super::ClassicCc) sets ssthresh from
+    /// it, applies [`FLOOR`](Self::FLOOR), and itself reduces the window to one packet after a timeout.
     fn reduced_window(
         &mut self,
         mine: &SubflowStats,
@@ -45,6 +49,6 @@ pub trait CongestionAvoidance: Copy {
         mine.cwnd.half()
     }
 
-    /// Adds what the siblings need to know, beyond window, RTT and phase.
+    /// Adds the numbers that siblings need beyond window, RTT and phase.
     fn publish(&self, _member: &mut SubflowStats) {}
 }

@@ -10,12 +10,12 @@
 use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 use crate::softfloat::Real;
 
-/// Full coupling.
+/// Implements full coupling for one subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Coupled;
 
-/// W, in packets. 2⁻³² packets a unit: a group of the largest windows must fit.
+/// Returns W in packets. It adds units of 2⁻³² packets, so that a group of the largest windows fits.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
 fn total(mine: &SubflowStats, group: &Group<'_>) -> Real {

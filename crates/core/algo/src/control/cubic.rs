@@ -1,4 +1,5 @@
-//! CUBIC (RFC 9438), uncoupled: what most of the Internet runs, so what others must live with.
+//! Implements CUBIC (RFC 9438), uncoupled: most of the Internet runs it, so other algorithms must live with
+//! it.
 //!
 //! With w a window in packets, t the time in congestion avoidance since the last congestion event in seconds:
 //!
@@ -12,8 +13,8 @@
 //!   next congestion avoidance begins with K = 0 and W_max = w, as does one without a loss before it
 //!   (sections 4.8, 4.10).
 //!
-//! Where the text leaves a choice: the first packet after an event begins the epoch; while the window is not
-//! the limit or something is recovered, time does not pass (section 5.8); β after a mark is that after a
+//! Where the text leaves a choice: the first packet after an event begins the epoch. Time does not pass while
+//! the window is not the limit or a recovery is under way (section 5.8). A mark reduces by the same β as a
 //! loss.
 
 use super::{
@@ -22,42 +23,44 @@ use super::{
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// An epoch of CUBIC, from a congestion event to the next, which may grow more slowly: C and α are divided by
-/// shares s and s'. For CUBIC itself, both are one.
+/// Holds one epoch of CUBIC, from a congestion event to the next. An epoch may grow more slowly: C and α are
+/// divided by the shares s and s'. For CUBIC itself, both shares are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Epoch {
-    /// W_max. Zero before the first event and after a timeout.
+    /// The window W_max; zero before the first event and after a timeout.
     pub(super) w_max: Window,
-    /// W_est, Reno's window in this epoch; zero before it begins.
+    /// The window W_est that Reno would have in this epoch; zero before the epoch begins.
     w_est: Window,
-    /// When time was last added up.
+    /// The time up to which `t_us` counts.
     at: Time,
-    /// t and K in microseconds. They saturate after an hour, far beyond where the window has.
+    /// The times t and K in microseconds. They saturate after an hour, when the window has long reached its
+    /// maximum.
     t_us: u32,
     k_us: u32,
 }
 
-/// The window before an event is compared in units of 2⁻⁸ packets, in which 32 bits hold any window.
+/// The shift that turns a window of 32 bits, in units of 2⁻⁸ packets, into the units of [`Window`].
 pub(super) const PRIOR_SHIFT: u32 = 32;
 
-/// (C/s)⁻¹ for times in microseconds: 10¹⁸ s/0.4.
+/// Returns (C/s)⁻¹ for times in microseconds: 10¹⁸ s/0.4.
 fn per_cube(share: Real) -> Real {
     share * Real::from_u64(2_500_000_000_000_000_000)
 }
 
 impl Epoch {
-    /// No event yet.
+    /// Creates the epoch before any event.
     pub(super) const fn new() -> Self {
         Self { w_max: Window::ZERO, w_est: Window::ZERO, at: Time::ZERO, t_us: 0, k_us: 0 }
     }
 
-    /// Whether anything has arrived since the last event.
+    /// Returns whether anything has arrived since the last event.
     pub(super) fn has_begun(&self) -> bool {
         self.w_est != Window::ZERO
     }
 
-    /// What arrives while the window is not the limit or something is recovered: time does not pass.
+    /// Notes packets that arrived. Time does not pass while the window is not the limit or a recovery is
+    /// under way.
     #[inline]
     pub(super) fn on_ack(&mut self, ack: &Ack) {
         if !ack.cwnd_limited || ack.recovering {
@@ -72,25 +75,26 @@ impl Epoch {
         let k_us = cube.cbrt().to_fixed(0);
         self.k_us = u32::try_from(k_us).unwrap_or(u32::MAX);
         if k_us > u64::from(u32::MAX) {
-            // More than an hour away: as far as it is reached by then, or the curve would not begin at the
-            // window.
+            // W_max is more than an hour away. Lower it to the window that the curve reaches from here in an
+            // hour, or the curve would not begin at the window.
             let k = Real::from_u64(u64::from(self.k_us));
             self.w_max = cwnd.grown(k.square() * k / per_cube(share));
         }
     }
 
-    /// W_cubic, that many microseconds into the epoch.
+    /// Returns W_cubic at `t_us` microseconds into the epoch.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
     fn w_cubic(&self, t_us: u64, share: Real) -> Window {
         let k = u64::from(self.k_us);
         let off = Real::from_u64(t_us.abs_diff(k));
-        // Not shrunk(): W_cubic has no floor of its own.
+        // Do not use `shrunk()`: W_cubic has no floor of its own.
         let cube = (off.square() * off / per_cube(share)).to_fixed(40);
         Window(if t_us < k { self.w_max.0.saturating_sub(cube) } else { self.w_max.0.saturating_add(cube) })
     }
 
-    /// How a window grows in it; as Reno's once that has reached `cwnd_prior`.
+    /// Returns how the window changes in this epoch. W_est grows as Reno's window once it has reached
+    /// `cwnd_prior`.
     pub(super) fn window_delta(
         &mut self,
         cwnd: Window,
@@ -98,7 +102,7 @@ impl Epoch {
         (share, share_reno): (Real, Real),
         cwnd_prior: Window,
     ) -> WindowDelta {
-        // Whole microseconds only; the rest stays for the next time.
+        // Add whole microseconds only; the rest counts the next time.
         let passed = ack.now.since(self.at).as_micros();
         self.at += Span::from_micros(passed);
         self.t_us = self.t_us.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
@@ -116,7 +120,7 @@ impl Epoch {
         WindowDelta::increase(target.saturating_sub(cwnd).min(half).real() * each)
     }
 
-    /// Its end, and the window that is left.
+    /// Ends the epoch with a congestion event and returns the window that is left.
     pub(super) fn end(&mut self, cwnd: Window, cause: CongestionCause) -> Window {
         let percent = |n: u64| Window::from_real(cwnd.real() * Real::from_u64(n) / Real::from_u64(100));
         self.w_max = match cause {
@@ -129,7 +133,7 @@ impl Epoch {
     }
 }
 
-/// CUBIC of one subflow.
+/// Implements CUBIC for one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cubic {
@@ -145,7 +149,7 @@ impl Default for Cubic {
 }
 
 impl Cubic {
-    /// No event yet.
+    /// Creates the rule before any event.
     #[must_use]
     pub const fn new() -> Self {
         Self { epoch: Epoch::new(), cwnd_prior: Window::ZERO }

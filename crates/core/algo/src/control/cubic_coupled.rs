@@ -15,20 +15,20 @@
 //! the second as the square root of α. So every window is 1/n of CUBIC's window on the same path, and all
 //! together have the rate of CUBIC on the path where that is the fastest: for that, n = Σ x / max x.
 //!
-//! Why not the maximum: the largest of several measured rates is above what any of them is in the mean. With
-//! it, n of four paths alike was 3.6. Σ x⁵ / Σ x⁴ is the largest rate where one stands out and the mean where
-//! they differ by chance. Where they differ somewhat, n is too large: by 6 % at most with two paths (rates as
-//! 3 to 4), 14 % with four.
+//! Why not the maximum: the largest of several measured rates is above the mean of any of them. With the
+//! maximum, n of four equal paths was 3.6. Σ x⁵ / Σ x⁴ is the largest rate where one rate stands out, and the
+//! mean where the rates differ by chance. Where they differ somewhat, n is too large: by 6 % at most with two
+//! paths (rates as 3 to 4), 14 % with four.
 //!
-//! Why the increase and not the decrease, as [`nmcc`](super::nmcc) has it: on a link that nobody shares, a
-//! loss should cost no more than it costs CUBIC. It leaves 0.7 of the window, so a queue of 3/7 of a
+//! Why the increase and not the decrease, as [`nmcc`](super::nmcc) has it: on a link without other traffic, a
+//! loss should cost no more than it costs CUBIC. A loss leaves 0.7 of the window, so a queue of 3/7 of a
 //! bandwidth-delay product keeps such a link full, however slowly the window comes back.
 //!
-//! Limits: it shares out losses of packets by chance. Behind a drop-tail queue whose flows arrive in step (no
-//! jitter at all), the packet that is lost is that of the flow which grows; then a slow flow meets fewer
-//! losses, and the group takes nearly as much as without coupling. With a queue of less than 3/7 of a product
-//! an idle link is idle for some time after a loss, and longer than with CUBIC. A member that is open counts
-//! with its last windows, whether or not it brings anything.
+//! Limits: the rule shares capacity fairly if packets are lost by chance. Behind a drop-tail queue whose
+//! flows arrive in step (no jitter at all), the growing flow loses the packet. A slow flow then meets fewer
+//! losses, and the group takes nearly as much as without coupling. With a queue of less than 3/7 of a
+//! product, an idle link stays idle for some time after a loss, and longer than with CUBIC. An open member
+//! counts with its last windows, whether or not it brings anything.
 //!
 //! When n changes by more than an eighth, a new epoch begins from the window as it is. Alone n = 1 and ŵ is
 //! the window before the last event: CUBIC, step by step.
@@ -38,23 +38,23 @@ use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Wind
 use crate::Span;
 use crate::softfloat::Real;
 
-/// Binary places of n.
+/// The number of binary places of n.
 const FLOWS_PLACES: u32 = 16;
 /// The weight of a new window in the smoothed one: 1 in 16.
 const SMOOTHING: u32 = 16;
 
-/// Coupled CUBIC of one subflow.
+/// Implements coupled CUBIC for one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct CubicCoupled {
     epoch: Epoch,
-    /// n of this epoch, in units of 2⁻¹⁶.
+    /// The number n of this epoch, in units of 2⁻¹⁶.
     flows: u32,
-    /// The window before congestion events, smoothed, in units of 2⁻⁸ packets. Zero before the first.
+    /// The smoothed window before congestion events, in units of 2⁻⁸ packets; zero before the first event.
     peak: u32,
 }
 
-/// A window kept in 32 bits, in units of 2⁻⁸ packets.
+/// Converts a window kept in 32 bits, in units of 2⁻⁸ packets.
 const fn kept(packets: u32) -> Window {
     Window((packets as u64) << PRIOR_SHIFT)
 }
@@ -66,20 +66,20 @@ impl Default for CubicCoupled {
 }
 
 impl CubicCoupled {
-    /// No event yet.
+    /// Creates the rule before any event.
     #[must_use]
     pub const fn new() -> Self {
         Self { epoch: Epoch::new(), flows: 1 << FLOWS_PLACES, peak: 0 }
     }
 
-    /// ŵ, with the window as it is.
+    /// Returns ŵ, given the current window.
     fn peak(&self, cwnd: Window) -> Window {
         let peak = kept(self.peak);
         let is_larger = cwnd.real() * Real::from_u64(5) > peak.real() * Real::from_u64(8);
         if is_larger { cwnd } else { peak }
     }
 
-    /// n, as of now.
+    /// Returns the current n.
     fn flows(&self, mine: &SubflowStats, group: &Group<'_>) -> Real {
         if group.is_alone() {
             return Real::ONE;
@@ -94,11 +94,11 @@ impl CubicCoupled {
     }
 }
 
-/// x. Zero without an RTT.
+/// Returns x; zero for a member without an RTT.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
 fn rate(member: &SubflowStats) -> Real {
-    // Selected, not skipped: a loop of which every turn is the same is cheap to verify in the kernel.
+    // Select values instead of skipping members: the kernel verifies a loop cheaply if all turns are alike.
     let peak = if member.srtt == Span::ZERO { Window::ZERO } else { member.peak };
     peak.real() / Real::from_u64(member.srtt.as_nanos().max(1))
 }

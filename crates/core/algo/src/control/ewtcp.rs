@@ -1,6 +1,6 @@
-//! EWTCP, equally weighted TCP (Honda et al., PFLDNeT 2009; as discussed by Wischik et al., NSDI 2011 section
-//! 2.1): each of n subflows is a TCP of a weight such that n of them over one bottleneck are as one. Windows
-//! are not moved between paths.
+//! Implements EWTCP, equally weighted TCP (Honda et al., PFLDNeT 2009; as discussed by Wischik et al., NSDI
+//! 2011 section 2.1). Each of n subflows is a TCP with a weight that makes n of them over one bottleneck take
+//! as much as one TCP. The algorithm does not move windows between paths.
 //!
 //! * Each packet that arrives: w += a/w; a loss halves the window; at least two packets stay.
 //! * a = 1/n². NSDI prints 1/√n, but AIMD gives w ~ √a, so n subflows would get n^(3/4) shares: 1.68 for two.
@@ -11,7 +11,7 @@
 use super::{Ack, CongestionAvoidance, Group, SubflowStats, WindowDelta};
 use crate::softfloat::Real;
 
-/// Equally weighted TCP.
+/// Implements equally weighted TCP for one subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Ewtcp;

@@ -1,6 +1,6 @@
-//! LEDBAT++, a scavenger: it keeps a short queue where it is alone, and yields to whoever fills the queue
-//! (draft-irtf-iccrg-ledbat-plus-plus-06 sections 4.1 to 4.5; RFC 6817). Coupled by us: the subflows of a
-//! group together are one scavenger.
+//! Implements LEDBAT++, a scavenger: it keeps a short queue where it is alone, and yields to flows that fill
+//! the queue (draft-irtf-iccrg-ledbat-plus-plus-06 sections 4.1 to 4.5; RFC 6817). The coupling is ours: the
+//! subflows of a group together are one scavenger.
 //!
 //! With w a window in packets, r a smoothed RTT, base the smallest RTT known, q the smallest RTT of the last
 //! round less base, T the target, sums over the group:
@@ -14,8 +14,9 @@
 //!   times as long after the one before as that took.
 //! * A loss halves. At least two packets stay.
 //!
-//! What is ours, and why: docs/congestion-control.md, "In the background". T = 60 ms, or half of the smoothed
-//! queueing delay at losses if that is less, at least 5 ms; 1/n; slowdowns of a whole group; q of one round.
+//! These parts are ours, and docs/congestion-control.md, "In the background", has the reasons: T = 60 ms, or
+//! half of the smoothed queueing delay at losses if that is less, at least 5 ms; 1/n; slowdowns of a whole
+//! group; q of one round.
 
 mod gain;
 mod siblings;
@@ -29,38 +30,39 @@ use gain::TARGET_US;
 pub(super) use gain::{gain, micros};
 use siblings::{Siblings, UNIT_PLACES, is_after, kept, since};
 
-/// The shortest, µs: below it noise would be taken for a queue.
+/// The shortest target delay in µs; below it noise would count as a queue.
 const TARGET_US_MIN: u32 = 5_000;
-/// Samples that make a round's smallest RTT before the round is over.
+/// The number of samples after which a round's smallest RTT counts before the round is over.
 const SAMPLES_MIN: u32 = 4;
 /// The weight of a new delay at a loss: 1 in 4.
 const SMOOTHING: u32 = 4;
-/// The window of a slowdown, and the least of all: two packets, and so much that rounding leaves them whole.
+/// The window of a slowdown, and the smallest of all: two packets, with a margin against rounding.
 const LOW: Window = Window::from_units(2 * Window::ONE + Window::ONE / 256);
-/// Round trips for which a slowdown stays low, and after which the first one begins.
+/// The number of round trips for which a slowdown stays low, and after which the first slowdown begins.
 const LOW_ROUND_TRIPS: u64 = 2;
-/// A slowdown begins so many times as long after the one before as that took.
+/// The pause between two slowdowns, in multiples of the earlier slowdown's length.
 const PAUSE: u64 = 9;
-/// Binary places of a window kept in 32 bits.
+/// The number of binary places of a window kept in 32 bits.
 const KEPT_PLACES: u32 = 8;
-/// LEDBAT++ of one subflow.
+/// Implements LEDBAT++ for one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Ledbat {
     round: u32,
-    /// The smallest RTT known, µs.
+    /// The smallest RTT known, in µs.
     base_us: u32,
-    /// RTT samples of this round, and the smallest and the largest, µs.
+    /// The number of RTT samples of this round, and the smallest and the largest of them, in µs.
     samples: u32,
     min_us: u32,
     max_us: u32,
-    /// The smallest of the round before, µs, until it has been acted upon; zero then.
+    /// The smallest RTT of the round before, in µs, until the window has followed it; then zero.
     last_us: u32,
-    /// Queueing delay at losses, smoothed, µs. Zero before the first.
+    /// The smoothed queueing delay at losses, in µs; zero before the first loss.
     deepest_us: u32,
-    /// The window to return to, in 2⁻⁸ packets; zero if there is none.
+    /// The window to return to after a slowdown, in units of 2⁻⁸ packets; zero outside of a slowdown.
     resume: u32,
-    /// When the group's last slowdown began, and when the next is due, [kept]; zero if none is due.
+    /// The times, as [kept], at which the group's last slowdown began and the next is due; zero if none is
+    /// due.
     began: u32,
     due: u32,
 }
@@ -72,7 +74,7 @@ impl Default for Ledbat {
 }
 
 impl Ledbat {
-    /// Nothing known.
+    /// Creates the rule without any measurements.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -89,7 +91,7 @@ impl Ledbat {
         }
     }
 
-    /// T in microseconds.
+    /// Returns T in microseconds.
     fn target_us(&self) -> u32 {
         match self.deepest_us {
             0 => TARGET_US,
@@ -97,11 +99,11 @@ impl Ledbat {
         }
     }
 
-    /// Begins a slowdown, which in the group began at `began`.
+    /// Begins a slowdown of the group whose time is `began`.
     fn slow_down(&mut self, began: u32, cwnd: Window) -> WindowDelta {
         (self.began, self.due) = (began, 0);
         if cwnd <= LOW {
-            // There is nothing to drain: it ends at once.
+            // The window is already low, so the slowdown ends at once.
             self.resume = 1;
             return WindowDelta::NONE;
         }
@@ -109,7 +111,7 @@ impl Ledbat {
         WindowDelta::between(cwnd, LOW)
     }
 
-    /// How the window moves after a round, by the delay that it had.
+    /// Returns the change of the window after a round whose queueing delay was `queue_us`.
     fn adjust(&self, cwnd: Window, queue_us: u32, grows: Real) -> WindowDelta {
         let target_us = self.target_us();
         let over_us = queue_us.saturating_sub(target_us);
@@ -141,7 +143,7 @@ impl CongestionAvoidance for Ledbat {
     fn exit_slow_start(&mut self, mine: &SubflowStats, _ack: &Ack) -> Option<Window> {
         let seen_us = if self.samples >= SAMPLES_MIN { self.min_us } else { self.last_us };
         let is_over = seen_us.saturating_sub(self.base_us) > self.target_us() / 4 * 3;
-        // After a timeout there is nothing to leave before a window has come back.
+        // After a timeout, slow start goes on until the window has grown again.
         (is_over && mine.cwnd > LOW).then_some(mine.cwnd)
     }
 
@@ -151,10 +153,10 @@ impl CongestionAvoidance for Ledbat {
         let grows = gain(self.base_us) / siblings.flows;
         let each = grows * Real::from_u64(u64::from(ack.acked));
         if self.resume == 0 && self.due == 0 {
-            // Slow start is over.
+            // Slow start has just ended.
             self.due = kept(ack.now + ack.srtt.times(LOW_ROUND_TRIPS));
         }
-        // A slowdown that a sibling has begun, or that is due.
+        // A sibling has begun a slowdown.
         if is_after(siblings.began, self.began) {
             return self.slow_down(siblings.began, cwnd);
         }
@@ -180,7 +182,7 @@ impl CongestionAvoidance for Ledbat {
 
     fn reduced_window(&mut self, mine: &SubflowStats, event: &CongestionEvent, _group: &Group<'_>) -> Window {
         if event.cause == CongestionCause::Loss && self.samples > 0 {
-            // Those that arrived behind the packet that was lost.
+            // The samples of this round arrived behind the lost packet.
             let queue_us = self.max_us.saturating_sub(self.base_us).max(1);
             self.deepest_us = match self.deepest_us {
                 0 => queue_us,
@@ -205,8 +207,8 @@ mod tests {
     const MS: fn(u64) -> Span = Span::from_millis;
     const BASE: Span = Span::from_millis(40);
 
-    /// Subflows of one group over one link, of which each round trip is a step: what they send beyond the
-    /// link's `product` waits.
+    /// Simulates subflows of one group over one link, where a step is a round trip. Packets beyond the link's
+    /// `product` wait.
     struct Link {
         product: f64,
         room: f64,
@@ -226,7 +228,7 @@ mod tests {
             self.flows.iter().map(packets).collect()
         }
 
-        /// A round trip beside `others` packets of somebody else; returns the queueing delay in ms.
+        /// Runs a round trip beside `others` packets of other traffic; returns the queueing delay in ms.
         fn step(&mut self, others: f64) -> f64 {
             let all: f64 = self.windows().iter().sum::<f64>() + others;
             let queue = (all - self.product).clamp(0.0, self.room);
@@ -257,7 +259,7 @@ mod tests {
             let mut link = Link::new(100.0, 1_000.0, flows);
             let delays: Vec<f64> = (0..4_000).map(|_| link.step(0.0)).collect();
             let most = delays.iter().copied().fold(0.0, f64::max);
-            // A start that sees 45 ms grows for two more of these round trips, by a third each.
+            // A start that sees 45 ms grows for two more round trips, by a third each.
             assert!(most < 112.0, "{flows} flows: {most} ms");
             let used = delays[400..].iter().filter(|delay| **delay > 0.0).count();
             assert!(used > 2_500, "{flows} flows: {used} of 3600 round trips");
@@ -288,7 +290,7 @@ mod tests {
         // The queue holds 20 ms.
         let target_us = link.flows[0].avoidance.target_us();
         assert!((8_000..=10_500).contains(&target_us), "{target_us}");
-        // Somebody keeps it at 15 ms.
+        // Other traffic keeps the queue at 15 ms.
         for _ in 0..200 {
             link.step(138.0 - link.windows()[0]);
         }

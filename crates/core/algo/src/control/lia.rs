@@ -6,13 +6,13 @@
 //! * Each packet that arrives: w += min(α/Σw, 1/w), where α = Σw · max(w/r²) / (Σ w/r)². The Σw cancel.
 //! * A loss halves the window of its subflow; at least two packets stay.
 //!
-//! RFC 6356 has the window while in fast recovery be ssthresh. Windows here are never inflated, so they are
-//! that already.
+//! RFC 6356 takes ssthresh as the window during fast recovery. Windows here are never inflated, so the window
+//! already is ssthresh then.
 
 use super::{Ack, CongestionAvoidance, Group, SubflowStats, WindowDelta};
 use crate::softfloat::Real;
 
-/// Linked increases.
+/// Implements linked increases for one subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Lia;
@@ -26,7 +26,7 @@ impl CongestionAvoidance for Lia {
             (rates + rate, best.max(rate * member.inv_rtt))
         });
         let rates = rates.square();
-        // The smaller of best/rates and 1/w, with a single division.
+        // Take the smaller of best/rates and 1/w with a single division.
         let (over, under) = if best * me.w < rates { (best, rates) } else { (Real::ONE, me.w) };
         WindowDelta::increase(Real::from_u64(u64::from(ack.acked)) * over / under)
     }

@@ -1,39 +1,38 @@
-//! Packets between congestion events, 1/p, smoothed.
+//! Measures the smoothed number of packets between congestion events, 1/p.
 //!
-//! An exponential average stands for the weighted one of RFC 5348 section 5.4; as there, the open interval
-//! counts once it makes the average longer, so that a path that has become better is known to be so before
-//! its next loss.
+//! An exponential average replaces the weighted average of RFC 5348 section 5.4. As there, the open interval
+//! counts once it makes the average longer, so that an improved path shows as improved before its next loss.
 
-/// The weight of a new interval is 1 in 2 to the power of this.
+/// The exponent of the weight: a new interval weighs 1 in 2^[`SHIFT`].
 const SHIFT: u32 = 3;
 
-/// Packets between congestion events.
+/// Holds the smoothed number of packets between congestion events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct LossInterval {
-    /// Smoothed, times 2^[`SHIFT`]; zero before the first event. Saturates at 5 × 10⁸ packets.
+    /// The smoothed interval times 2^[`SHIFT`]; zero before the first event. Saturates at 5 × 10⁸ packets.
     scaled: u32,
-    /// Since the last event.
+    /// The number of packets since the last event.
     open: u32,
 }
 
 impl LossInterval {
-    /// No event yet.
+    /// The state before any event.
     pub(super) const NONE: Self = Self { scaled: 0, open: 0 };
 
-    /// That many packets arrived.
+    /// Counts `packets` that arrived.
     pub(super) const fn on_acked(&mut self, packets: u32) {
         self.open = self.open.saturating_add(packets);
     }
 
-    /// A congestion event.
+    /// Closes the open interval with a congestion event.
     pub(super) const fn on_loss_event(&mut self) {
         let open = if self.open == 0 { 1 } else { self.open };
         self.scaled = if self.scaled == 0 { open.saturating_mul(1 << SHIFT) } else { self.with(open) };
         self.open = 0;
     }
 
-    /// Smoothed packets between events: 1/p, at least 1. Zero before the first event.
+    /// Returns the smoothed number of packets between events, 1/p, at least 1; zero before the first event.
     pub(super) fn packets(self) -> u64 {
         if self.scaled == 0 {
             return 0;
@@ -41,7 +40,7 @@ impl LossInterval {
         ((self.scaled.max(self.with(self.open)) >> SHIFT) as u64).max(1)
     }
 
-    /// The scaled interval with a new one mixed in.
+    /// Returns the scaled average with a new interval of `packets` mixed in.
     const fn with(self, packets: u32) -> u32 {
         (self.scaled - (self.scaled >> SHIFT)).saturating_add(packets)
     }

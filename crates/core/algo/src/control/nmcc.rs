@@ -1,6 +1,6 @@
-//! NMCC, normalised multipath congestion control (Y. Thomas, dissertation, section 4.2.2): the subflows that
-//! may share a bottleneck together grow as one TCP on the best of their paths. In slow start too, if that is
-//! [`FriendlySlowStart`](super::FriendlySlowStart), as by default.
+//! Implements NMCC, normalised multipath congestion control (Y. Thomas, dissertation, section 4.2.2). The
+//! subflows that may share a bottleneck together grow as one TCP on the best of their paths. This holds in
+//! slow start too if they use [`FriendlySlowStart`](super::FriendlySlowStart), the default.
 //!
 //! With w a window in packets, r a smoothed RTT, sums over the N members of the group:
 //!
@@ -21,11 +21,11 @@ use super::{Ack, CongestionAvoidance, CongestionEvent, Group, SubflowStats, Wind
 use crate::Span;
 use crate::softfloat::Real;
 
-/// Normalised multipath congestion control of one subflow.
+/// Implements normalised multipath congestion control for one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Nmcc {
-    /// Packets between events.
+    /// The smoothed number of packets between congestion events.
     loss_interval: LossInterval,
     has_threshold_factor: bool,
 }
@@ -37,14 +37,15 @@ impl Default for Nmcc {
 }
 
 impl Nmcc {
-    /// Nothing lost yet.
+    /// Creates the rule before any loss.
     #[must_use]
     pub const fn new() -> Self {
         Self { loss_interval: LossInterval::NONE, has_threshold_factor: true }
     }
 
-    /// The same with m_t = 1: a loss halves the window. It is there for row 1 of the dissertation's figure
-    /// 4.9, which shows what m_t is for: without it two subflows take up to two thirds beside one TCP.
+    /// Creates NMCC with m_t = 1, where a loss halves the window. It exists for row 1 of the dissertation's
+    /// figure 4.9, which shows the effect of m_t: without it two subflows take up to two thirds beside one
+    /// TCP.
     #[must_use]
     pub const fn without_threshold_factor() -> Self {
         Self { has_threshold_factor: false, ..Self::new() }
@@ -115,12 +116,12 @@ mod tests {
         }
     }
 
-    /// w_sp, as of the start of the round.
+    /// Returns w_sp as of the start of the round.
     fn w_sp(flow: &Flow) -> Window {
         friendly(&mut { *flow }).single_path_cwnd
     }
 
-    /// A subflow in mid-life: 1/p is `interval`, zero if unknown.
+    /// Creates a subflow in mid-life; 1/p is `interval`, zero if unknown.
     fn subflow(w: f64, single: f64, slow_start: bool, interval: u32, rule: Nmcc) -> Flow {
         let mut flow = fresh(rule);
         (flow.state.cwnd, flow.state.slow_start) = (window(w), slow_start);
@@ -133,7 +134,7 @@ mod tests {
         flow
     }
 
-    /// A TCP beside them.
+    /// Creates a TCP that competes with the subflows.
     fn reno(cwnd: Window, slow_start: bool) -> ClassicCc<Reno> {
         let ssthresh = if slow_start { Window(u64::MAX) } else { SSTHRESH_MIN };
         let mut tcp = ClassicCc::new(Reno, SlowStart::Standard);
@@ -162,7 +163,7 @@ mod tests {
         CongestionEvent { now, cause, srtt }
     }
 
-    /// w, RTT in ms, slow start, w_sp, 1/p.
+    /// Holds w, the RTT in ms, whether the subflow is in slow start, w_sp, and 1/p.
     type State = (f64, u64, bool, f64, u32);
 
     struct Vector {
@@ -177,9 +178,9 @@ mod tests {
     const SS: bool = true;
     const CA: bool = false;
 
-    /// States of subflows with what NMCC must make of them; computed by an independent model in floating
-    /// point. The first three are the examples of the dissertation. `after` is the window after a loss, one
-    /// packet at least, from these states each.
+    /// Lists states of subflows and the factors that NMCC must compute for them, by an independent model in
+    /// floating point. The first three are the examples of the dissertation. `after` is each subflow's window
+    /// after a loss, one packet at least.
     const VECTORS: &[Vector] = &[
         Vector {
             name: "thesis-1",
@@ -230,7 +231,7 @@ mod tests {
             after: &[1.0, 1.0, 1.0],
         },
         Vector {
-            // The model takes p = 1 for the path that has not lost; here that must be said.
+            // The model takes p = 1 for the path without a loss; the test has to state it.
             name: "x4-mixed-ss-ca",
             states: &[(12.0, 30, CA, 12.0, 1), (64.0, 50, SS, 64.0, 500)],
             m2: 1.043402777777778,
@@ -323,7 +324,7 @@ mod tests {
                 close(&what, m_t.to_fixed(40) as f64 / ONE, v.m_t);
                 assert_eq!(NmccFactors::of(&group), Some(NmccFactors { m2, m_t }));
 
-                // An interval like those before: p stays as it is.
+                // An interval equal to the earlier ones leaves p as it is.
                 let mut cut = flow;
                 cut.avoidance.loss_interval.on_acked(v.states[me].4);
                 cut.on_congestion(&lost(Time::ZERO, CongestionCause::Loss, srtt), &group);
@@ -331,19 +332,19 @@ mod tests {
             }
         }
     }
-    /// Acknowledges each window once a round, for that many rounds.
+    /// Acknowledges each window once a round, for `rounds` rounds.
     fn rounds(flows: &mut [Flow], rtts: &[Span], first: u32, rounds: u32) {
         for round in first..first + rounds {
             let before = members(flows, rtts);
             for (me, flow) in flows.iter_mut().enumerate() {
-                // A third of three packets may be missing 2⁻³² of one.
+                // A third of three packets may lack 2⁻³² of one packet.
                 let window = (packets(flow.state.cwnd) + 1e-6) as u32;
                 flow.on_ack(&ack(window, round, rtts[me]), &Group { members: &before, me });
             }
         }
     }
 
-    /// An acknowledgement of nothing: begins the round, so that w_sp is up to date.
+    /// Acknowledges zero packets, which begins the round and brings w_sp up to date.
     fn settle(flows: &mut [Flow], rtts: &[Span], round: u32) {
         let before = members(flows, rtts);
         for (me, flow) in flows.iter_mut().enumerate() {
@@ -353,8 +354,8 @@ mod tests {
 
     #[test]
     fn slow_start_keeps_up_with_one_tcp() {
-        // (N, w at first, ssthresh, w_sp and w in each round); for N = 3 thrice the usual start, so that
-        // windows are whole packets.
+        // Each row has N, the first w, ssthresh, and w_sp and w in each round. For N = 3 the start is three
+        // times the usual one, so that windows are whole packets.
         type Row = (f64, f64);
         let table: &[(usize, f64, f64, &[Row])] = &[
             (2, 2.0, 64.0, &[(4., 3.), (8., 5.), (16., 9.), (32., 17.), (64., 33.), (128., 65.)]),
@@ -427,15 +428,15 @@ mod tests {
         assert_eq!((w_sp(f), f.state.ssthresh), (Window::packets(1), Window::packets(32)), "m² · w/2");
         f.on_congestion(&lost(Time::ZERO, CongestionCause::Timeout, rtts[0]), &group);
         assert_eq!(f.state.ssthresh, Window::packets(32), "held by a second timeout");
-        // Two equal subflows after a timeout each come back to 16 in slow start: together what one TCP comes
-        // to.
+        // After a timeout each, two equal subflows come back to 16 in slow start; together they reach the
+        // window of one TCP.
         flows[1] = flows[0];
         rounds(&mut flows, &rtts, 1, 5);
         assert!(flows[0].state.slow_start && packets(flows[0].state.cwnd) > 10.0);
         rounds(&mut flows, &rtts, 6, 2);
         assert!(!flows[0].state.slow_start && !flows[1].state.slow_start);
         assert!((16.0..18.0).contains(&packets(flows[0].state.cwnd)), "{:?}", flows[0]);
-        // A mark is a loss; w_sp halves, but not below w.
+        // A mark counts as a loss; w_sp halves, but not below w.
         let mut f = subflow(32.0, 40.0, true, 0, WITHOUT);
         f.on_congestion(&lost(Time::ZERO, CongestionCause::EcnCe, rtts[0]), &group);
         assert_eq!(
@@ -457,7 +458,7 @@ mod tests {
         assert_eq!(friendliness(&flow.stats(Span::from_millis(1)), &group), Real::ONE, "only this one grows");
         let mut flow = fresh(Nmcc::new());
         assert_eq!(flow.on_congestion(&lost(Time::ZERO, CongestionCause::Loss, Span::ZERO), &group), 5);
-        // A group that makes no sense does no harm.
+        // An inconsistent group does no harm.
         let group = Group { members: &unknown, me: 7 };
         let event = lost(Time::ZERO, CongestionCause::Loss, Span::from_millis(1));
         assert!(fresh(Nmcc::new()).on_congestion(&event, &group) <= 10);
@@ -479,20 +480,20 @@ mod tests {
         close("w", packets(flows[0].state.cwnd), 17.0);
     }
 
-    /// Who loses when the link of figure 4.9 is full.
+    /// Selects the subflows that lose packets when the link of figure 4.9 is full.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Hit {
         /// Only the largest window.
         Worst,
-        /// Each with the probability of its share.
+        /// Each subflow, with a probability equal to its share.
         Realistic,
-        /// All.
+        /// All subflows.
         Best,
     }
 
-    /// The experiment of the dissertation's figure 4.9: `n` subflows of equal RTT and one TCP on a link that
-    /// takes `capacity` packets a round. Returns the percentage that the multipath flow gets. `equal`: p is
-    /// taken to be equal instead of measured.
+    /// Runs the experiment of the dissertation's figure 4.9: `n` subflows of equal RTT and one TCP on a link
+    /// that takes `capacity` packets a round. Returns the percentage that the multipath flow gets. With
+    /// `equal`, p counts as equal instead of measured.
     fn figure_4_9(hit: Hit, rule: Nmcc, n: usize, capacity: f64, equal: bool) -> f64 {
         const ROUNDS: u32 = 60_000;
         let rtt = Span::from_millis(50);
@@ -502,7 +503,7 @@ mod tests {
         let mut flows = vec![subflow(each, each, false, 0, rule); n];
         let mut tcp = reno(window(capacity / 2.0), false);
         let alone = Group { members: &[], me: 0 };
-        // A round acknowledges w packets; what is not a whole packet is carried over.
+        // A round acknowledges w packets; the fraction of a packet is carried over.
         let mut carry = vec![0.0; n + 1];
         let (mut single, mut multi) = (0.0, 0.0);
         for round in 1..=ROUNDS {
@@ -532,7 +533,7 @@ mod tests {
                         Hit::Best => true,
                     })
                     .collect();
-                // By rounds all learn of it at once.
+                // The simulation goes by rounds, so all subflows see the event at once.
                 let before = members(&flows, &rtts);
                 let event = lost(now, CongestionCause::Loss, rtt);
                 for i in hits {
@@ -557,8 +558,9 @@ mod tests {
     #[test]
     fn figure_4_9_shares() {
         use Hit::{Best, Realistic, Worst};
-        // Share of the multipath flow in %, two subflows, by an independent model, of which the dissertation
-        // has the first four; with the tolerance that its unknown capacity and estimate of p leave.
+        // The table has the share of the multipath flow in % for two subflows, by an independent model; the
+        // dissertation has the first four. The tolerances allow for its unknown capacity and its unknown
+        // estimate of p.
         let with = Nmcc::new();
         let table = [
             (Worst, WITHOUT, 30.0, false, 67.0, 1.0),
@@ -693,7 +695,7 @@ mod tests {
             states in
                 prop::collection::vec((1..1_000_000u32, 10_000..10_000_000_000u64, any::<bool>()), 2..8),
         ) {
-            // Σ Ω/m² = max Ω, where a subflow's Ω/m² is seen as growth in a window's time, over r².
+            // The test checks Σ Ω/m² = max Ω. A subflow's Ω/m² is its growth in a window's time, over r².
             let rtts: Vec<_> = states.iter().map(|s| Span::from_nanos(s.1)).collect();
             let flows: Vec<_> = states.iter()
                 .map(|&(w, _, ss)| subflow(f64::from(w), f64::from(w), ss, 0, WITHOUT))

@@ -13,7 +13,8 @@
 //!
 //! Where the text is silent, or other texts differ:
 //!
-//! * Paths are ranked by l/r², the square of what a TCP would get of them, not by l²/r as some texts print.
+//! * Paths are ranked by l/r², the square of the rate that a TCP would reach, not by l²/r as some texts
+//!   print.
 //! * Largest means largest, to the last bit: there is no tolerance. Paths that do not differ have equal
 //!   numbers, computed alike, so they do tie. Where they differ by next to nothing, α only makes equal what
 //!   is not quite (it goes to zero once the best path has the largest window), at 1/N packets a round trip at
@@ -25,44 +26,44 @@ use super::{
 };
 use crate::softfloat::{Real, at_most};
 
-/// Opportunistic linked increases: packets between losses.
+/// Implements opportunistic linked increases for one subflow; counts packets between losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Olia {
-    /// Between the last two.
+    /// The number of packets that arrived between the last two losses.
     packets_between_losses: u64,
-    /// Since the last one.
+    /// The number of packets that arrived since the last loss.
     packets_since_loss: u64,
 }
 
 impl Olia {
-    /// Nothing has arrived yet.
+    /// Creates the rule before anything has arrived.
     #[must_use]
     pub const fn new() -> Self {
         Self { packets_between_losses: 0, packets_since_loss: 0 }
     }
 }
 
-/// l/r².
+/// Returns l/r², by which OLIA ranks paths.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "eBPF programs cannot return structs from functions")]
 fn quality(member: &SubflowTerms) -> Real {
     Real::from_u64(member.packets_between_losses) * member.inv_rtt.square()
 }
 
-/// Sums and sets over a group, in one pass.
+/// Holds the sums and sets over a group, collected in one pass.
 #[derive(Clone, Copy)]
 struct BestPaths {
     members: u64,
-    /// Σ w/r.
+    /// The sum Σ w/r.
     rates: Real,
-    /// The largest w, and how many have it: |M|.
+    /// The largest w, and |M|, the number of members that have it.
     window: Window,
     largest: u64,
-    /// The largest l/r², and how many have it: |B|.
+    /// The largest l/r², and |B|, the number of members that have it.
     quality: Real,
     best: u64,
-    /// |B ∩ M|.
+    /// The number of members in both sets, |B ∩ M|.
     both: u64,
 }
 
@@ -81,7 +82,7 @@ impl BestPaths {
         };
         group.fold(me, none, |sets, member| {
             let quality = quality(&member);
-            // A larger one than any before empties a set; an equal one joins it.
+            // A value larger than all before empties a set; an equal value joins it.
             let (keep_m, keep_b) = (at_most(member.cwnd.0, sets.window.0), quality.at_most(sets.quality));
             let in_m = u64::from(member.counted) * at_most(sets.window.0, member.cwnd.0);
             let in_b = u64::from(member.counted) * sets.quality.at_most(quality);

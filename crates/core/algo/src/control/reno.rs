@@ -1,10 +1,10 @@
-//! Reno: RFC 5681, uncoupled. All of it is what [`ClassicCc`](super::ClassicCc) does for every algorithm; the
-//! rule is that each packet that arrives adds 1/w and that a loss leaves half.
+//! Implements Reno: RFC 5681, uncoupled. [`ClassicCc`](super::ClassicCc) does nearly all of it for every
+//! algorithm; by the rule itself, each packet that arrives adds 1/w and a loss halves the window.
 
 use super::{Ack, CongestionAvoidance, Group, SubflowStats, WindowDelta};
 use crate::softfloat::Real;
 
-/// Uncoupled TCP of one subflow.
+/// Implements uncoupled TCP for one subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Reno;

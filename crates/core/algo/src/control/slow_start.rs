@@ -1,5 +1,6 @@
-//! Slow start, apart from the algorithm that follows it: how a window grows before anything is known of the
-//! path, and when that ends if no loss ends it (RFC 5681 section 3.1, RFC 9406, dissertation section 4.2.2).
+//! Implements slow start, apart from the algorithm that follows it: it decides how a window grows before
+//! anything is known of the path, and when slow start ends without a loss (RFC 5681 section 3.1, RFC 9406,
+//! dissertation section 4.2.2).
 
 mod friendly;
 mod hystart;
@@ -12,33 +13,33 @@ use super::state::{SSTHRESH_MIN, State};
 use super::{Ack, CongestionCause, CongestionEvent, Group, SubflowStats, Window};
 use crate::softfloat::Real;
 
-/// The slow start of one subflow.
+/// Holds the slow start of one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowStart {
-    /// As [`ClassicCc`](super::ClassicCc) has it.
+    /// The slow start of RFC 5681, which [`ClassicCc`](super::ClassicCc) describes.
     Standard,
     /// HyStart++.
     Hystart(Hystart),
-    /// Friendly slow start of NMCC.
+    /// The friendly slow start of NMCC.
     Friendly(FriendlySlowStart),
-    /// That of LEDBAT++.
+    /// The slow start of LEDBAT++.
     Ledbat,
 }
 
-/// A row of [`SLOW_STARTS`].
+/// Describes a slow start: a row of [`SLOW_STARTS`].
 #[derive(Clone, Copy, Debug)]
 pub struct SlowStartInfo {
-    /// What it is called, after the plus sign in `lia+hystart`: lower case, unique.
+    /// The name after the plus sign in `lia+hystart`: lower case, unique.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// A description of the behaviour in one line.
     pub title: &'static str,
-    /// Where it comes from.
+    /// The source: a paper or an RFC.
     pub source: &'static str,
-    /// A fresh one.
+    /// Creates a fresh slow start.
     pub make: fn() -> SlowStart,
 }
 
-/// Every slow start there is.
+/// Lists all slow starts.
 pub const SLOW_STARTS: &[SlowStartInfo] = &[
     SlowStartInfo {
         name: "standard",
@@ -67,37 +68,38 @@ pub const SLOW_STARTS: &[SlowStartInfo] = &[
 ];
 
 impl SlowStart {
-    /// A fresh [`Standard`](Self::Standard).
+    /// Creates a fresh [`Standard`](Self::Standard).
     #[must_use]
     pub const fn standard() -> Self {
         Self::Standard
     }
 
-    /// A fresh [`Hystart`](Self::Hystart).
+    /// Creates a fresh [`Hystart`](Self::Hystart).
     #[must_use]
     pub const fn hystart() -> Self {
         Self::Hystart(Hystart::new())
     }
 
-    /// A fresh [`Friendly`](Self::Friendly).
+    /// Creates a fresh [`Friendly`](Self::Friendly).
     #[must_use]
     pub const fn friendly() -> Self {
         Self::Friendly(FriendlySlowStart::new())
     }
 
-    /// A fresh [`Ledbat`](Self::Ledbat).
+    /// Creates a fresh [`Ledbat`](Self::Ledbat).
     #[must_use]
     pub const fn ledbat() -> Self {
         Self::Ledbat
     }
 
-    /// A fresh one of that [name](SlowStartInfo::name); `None` if there is none.
+    /// Creates the slow start with that [name](SlowStartInfo::name); `None` if the name does not exist.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         SLOW_STARTS.iter().find(|entry| entry.name == name).map(|entry| (entry.make)())
     }
 
-    /// Packets arrived, whatever the phase; `grows`: the window may grow by them. May end slow start.
+    /// Notes packets that arrived, in any phase; may end slow start. `grows` says whether the window may grow
+    /// by them.
     #[inline]
     pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
         match self {
@@ -107,7 +109,7 @@ impl SlowStart {
         }
     }
 
-    /// The window grows in slow start.
+    /// Grows the window in slow start.
     #[inline]
     pub(super) fn grow(&mut self, state: &mut State, mine: &SubflowStats, ack: &Ack, group: &Group<'_>) {
         let acked = Real::from_u64(u64::from(ack.acked));
@@ -119,7 +121,7 @@ impl SlowStart {
         }
     }
 
-    /// A congestion event that leaves `reduced`.
+    /// Applies a congestion event whose rule leaves the window `reduced`.
     pub(super) fn reduce(
         &mut self,
         state: &mut State,
@@ -139,7 +141,8 @@ impl SlowStart {
             Self::Standard | Self::Hystart(_) | Self::Ledbat => {
                 state.reduce(event.cause, reduced);
                 if event.cause == CongestionCause::Timeout {
-                    // Even where a rule leaves less than two packets: slow start follows, if only up to two.
+                    // This holds even where a rule leaves less than two packets: slow start then follows, up
+                    // to two packets.
                     state.ssthresh = state.ssthresh.max(SSTHRESH_MIN);
                     state.slow_start = true;
                 }
@@ -147,14 +150,14 @@ impl SlowStart {
         }
     }
 
-    /// The world has set the window and ssthresh.
+    /// Notes that the world has set the window and ssthresh.
     pub(super) fn set_window(&mut self, state: &mut State) {
         if let Self::Friendly(friendly) = self {
             friendly.set_window(state);
         }
     }
 
-    /// After a step alone.
+    /// Notes the state after a step in which the subflow was alone in its group.
     #[inline]
     pub(super) fn alone(&mut self, state: &State, round: u32) {
         if let Self::Friendly(friendly) = self {

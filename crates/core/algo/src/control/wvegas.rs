@@ -22,29 +22,29 @@ use super::{Ack, CongestionAvoidance, Group, SubflowStats, Window, WindowDelta};
 use crate::Span;
 use crate::softfloat::Real;
 
-/// Packets to keep queued over all paths.
+/// The number of packets to keep queued over all paths.
 const TOTAL_ALPHA: u64 = 10;
-/// Packets to keep queued on a path at least.
+/// The smallest number of packets to keep queued on one path.
 const ALPHA_MIN: u64 = 2;
-/// More packets queued than this end slow start.
+/// The number of queued packets above which slow start ends.
 const GAMMA: u64 = 1;
-/// A round needs more samples than this.
+/// The number of samples that a round has to exceed to be judged.
 const SAMPLES_MIN: u32 = 2;
 
-/// Samples beyond 69 s, and of more packets than a window can have, count as that.
+/// RTT samples beyond this (69 s), and packet counts beyond the largest window, count as these limits.
 const RTT_MAX_NS: u64 = 1 << 36;
 const ACKED_MAX: u32 = 1 << 24;
 
-/// Weighted Vegas.
+/// Implements weighted Vegas for one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wvegas {
-    /// Sum of the round's RTTs in nanoseconds, and of how many.
+    /// The sum of the round's RTT samples in nanoseconds, and the number of samples.
     sum_ns: u64,
     samples: u32,
     round: u32,
     alpha: Real,
-    /// The smallest queueing delay since the last drain; zero if there was none yet.
+    /// The smallest queueing delay since the last drain; zero before the first.
     queue_min: Span,
 }
 
@@ -54,7 +54,7 @@ impl Default for Wvegas {
     }
 }
 
-/// What a round has shown.
+/// Holds the measurements of one round.
 struct Round {
     samples: u32,
     rtt: Real,
@@ -63,26 +63,26 @@ struct Round {
 }
 
 impl Round {
-    /// Packets queued.
+    /// Returns the number of packets queued at the window `cwnd`.
     fn diff(&self, cwnd: Window) -> Real {
         cwnd.real() * Real::from_u64(self.queue.as_nanos()) / self.rtt
     }
 }
 
 impl Wvegas {
-    /// Nothing known.
+    /// Creates the rule without any measurements.
     #[must_use]
     pub const fn new() -> Self {
         Self { sum_ns: 0, samples: 0, round: 0, alpha: Real::from_u64(ALPHA_MIN), queue_min: Span::ZERO }
     }
 
-    /// The last round, if `ack` begins a new one.
+    /// Returns the last round's measurements if `ack` begins a new round.
     fn round(&mut self, ack: &Ack) -> Option<Round> {
         if ack.round == self.round {
             return None;
         }
         let mean = self.sum_ns.checked_div(u64::from(self.samples)).unwrap_or(0);
-        // The smallest RTT is forgotten after a while: it can be larger than a round's mean.
+        // The world forgets the smallest RTT after a while, so it can be larger than a round's mean.
         let base = ack.min_rtt.min(Span::from_nanos(mean));
         let round = Round {
             samples: self.samples,
@@ -94,7 +94,7 @@ impl Wvegas {
         Some(round)
     }
 
-    /// The window after a round.
+    /// Returns the window that follows from the round.
     fn adjusted(&mut self, round: &Round, mine: &SubflowStats, group: &Group<'_>) -> Window {
         let diff = round.diff(mine.cwnd);
         if diff >= self.alpha {
@@ -127,7 +127,8 @@ impl CongestionAvoidance for Wvegas {
     #[inline]
     fn on_ack(&mut self, ack: &Ack) {
         if ack.rtt > Span::ZERO {
-            // Bounded so that the product fits: eBPF has no 128-bit multiplication to saturate with.
+            // The limits keep the product within 64 bits: eBPF has no 128-bit multiplication to saturate
+            // with.
             let (rtt, acked) = (ack.rtt.as_nanos().min(RTT_MAX_NS), u64::from(ack.acked.min(ACKED_MAX)));
             self.sum_ns = self.sum_ns.saturating_add(rtt.wrapping_mul(acked));
             self.samples = self.samples.saturating_add(ack.acked);

@@ -1,5 +1,5 @@
-//! BBR over one link in virtual time: what it takes, what it leaves in the queue, how it follows the link,
-//! and how the paths of a group probe.
+//! Tests BBR over one link in virtual time: the rate it reaches, the queue it leaves, how it follows changes
+//! of the link, and how the paths of a group probe.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ use proptest::prelude::*;
 const ALONE: Group<'static> = Group { members: &[], me: 0 };
 const RTT: Span = Span::from_millis(50);
 
-/// A link that takes `service` for a packet and has room for `room` of them, behind which acknowledgements
-/// come back after [`RTT`]; each packet whose number is a multiple of `loses` is lost.
+/// Simulates a link that takes `service` for a packet and has room for `room` packets. Acknowledgements come
+/// back after [`RTT`]. The link loses each packet whose number is a multiple of `loses`.
 struct Link {
     service: Span,
     room: u64,
@@ -27,7 +27,7 @@ struct Link {
 }
 
 impl Link {
-    /// 50 Mbit/s of packets of 1,500 bytes; a queue of one product.
+    /// Makes a link of 50 Mbit/s with packets of 1,500 bytes and a queue of one bandwidth-delay product.
     fn new(loses: u64) -> Self {
         let (free_at, acks) = (Time::ZERO, VecDeque::new());
         Self { service: Span::from_micros(240), room: 208, loses, free_at, sent: 0, dropped: 0, acks }
@@ -45,13 +45,13 @@ impl Link {
     }
 }
 
-/// A flow over a link.
+/// Runs a flow over a link.
 struct Flow {
     link: Link,
     subflow: Subflow<(), u8>,
     now: Time,
     arrived: u64,
-    /// The smallest and the largest round-trip time since the last look.
+    /// The smallest and the largest round-trip time since the last call of `run`.
     rtts: (Span, Span),
 }
 
@@ -62,7 +62,7 @@ impl Flow {
         Self { link: Link::new(loses), subflow, now: Time::ZERO, arrived: 0, rtts }
     }
 
-    /// Runs for that long; the packets that arrived.
+    /// Runs the flow for `span`; returns the number of packets that arrived.
     fn run(&mut self, span: Span) -> u64 {
         let (end, before) = (self.now + span, self.arrived);
         self.rtts = (Span::MAX, Span::ZERO);
@@ -113,7 +113,7 @@ impl Flow {
     }
 }
 
-/// Packets of the link in that time.
+/// Returns the number of packets that the link carries in `span`.
 const fn capacity(span: Span) -> u64 {
     span.as_micros() / 240
 }
@@ -173,7 +173,7 @@ fn a_slow_start_is_not_to_be_had() {
     assert_ne!(Algorithm::by_name("bbr"), Algorithm::by_name("bbr-coupled"));
 }
 
-/// One round trip of 100 packets, of a path that has its link for itself.
+/// Runs one round trip of 100 packets of a path that has its link for itself; returns its time.
 fn round_trip(control: &mut Algorithm, number: u32, group: &Group<'_>) -> Time {
     let (now, next) = (Time::ZERO + RTT.times(u64::from(number)), u64::from(number) * 100);
     control.on_flight(&Flight { highest: next.saturating_sub(1), next_seq: next, in_flight: 0, lost: 0 });
@@ -212,7 +212,7 @@ fn a_path_follows_the_probe_of_its_sibling() {
                 break probe_at;
             }
         };
-        // A second later, well before its own next probe.
+        // The sibling probes a second later, well before the path's own next probe.
         let now = (0..20).fold(first, |_, _| step(sibling).0);
         sibling.phase_at = now;
         assert_eq!(step(sibling).1, if follows { now } else { first }, "{name}");

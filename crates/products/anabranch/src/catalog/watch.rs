@@ -1,9 +1,9 @@
-//! Checks whether a file is still the one that was hashed.
+//! Checks whether a file on offer still has the bytes that were hashed.
 //!
-//! Another inode, length or time of modification means that it is not. If only the time of the last change of
-//! its inode is new, its bytes are most likely the same, because `chmod` and `ln` change that time. But so
-//! does a program that sets the time of modification back. Such a file is hashed again, by one thread for all
-//! files. Meanwhile, requests for it are answered with "try again later".
+//! Another inode, length or time of modification means that it has not. If only the time of the last change
+//! of its inode is new, its bytes are most likely unchanged, because `chmod` and `ln` change that time. But
+//! so does a program that sets the time of modification back. Such a file is hashed again, by one thread for
+//! all files. Meanwhile, requests for it are answered with "try again later".
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ pub(super) struct HashedFile<'a> {
     pub(super) identity: &'a FileIdentity,
 }
 
-/// Hashes the files again that were changed since they were hashed, and reports those that have other bytes.
+/// Hashes the files again that were changed since they were hashed, and reports those whose bytes differ.
 #[derive(Debug, Default)]
 pub(super) struct Rechecks {
     state: Mutex<State>,
@@ -46,14 +46,14 @@ struct State {
     doubts: BTreeMap<usize, Doubt>,
     /// The files that are to be hashed again.
     waiting: VecDeque<(usize, PathBuf, ContentId)>,
-    /// Whether there is a thread that hashes them.
+    /// Whether a thread is hashing the waiting files.
     is_served: bool,
     said: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Doubt {
-    /// The state in which the file was hashed again and found to have the same bytes.
+    /// The state in which the file was hashed again and found unchanged.
     same: Option<FileIdentity>,
     /// The state in which the file was found, and for which it is or will be hashed again.
     doubted: Option<FileIdentity>,
@@ -90,10 +90,10 @@ impl Rechecks {
         })
     }
 
-    /// Checks that the file `open` is still the one that was hashed.
+    /// Checks that the file `open` is still the file that was hashed.
     ///
     /// # Errors
-    /// [`ReadError::Changed`] if it has changed, [`ReadError::InDoubt`] while that is not known.
+    /// [`ReadError::Changed`] if it has changed, [`ReadError::InDoubt`] while it is not known whether it has.
     pub(super) fn check(self: &Arc<Self>, file: &HashedFile<'_>, open: &File) -> Result<(), ReadError> {
         let now = FileIdentity::of(open).map_err(ReadError::Io)?;
         if now == *file.identity {

@@ -1,14 +1,14 @@
-//! The settings that messages name, and by which a reader can change the outcome.
+//! Names the settings that messages mention, by which a reader can change the outcome.
 
 use std::borrow::Cow;
 
 macro_rules! hints {
     ($($(#[$doc:meta])+ $hint:ident = $name:literal,)+) => {
-        /// A setting that a message names: one of this crate or of `anabranch-network`. Errors, notices and
-        /// warnings have the name of its method in back-quotes: `` choose another `to_file` ``. A program
-        /// whose users set it in another way [replaces](Self::replace) the name by its own, as the
-        /// `anabranch` command does by its options. It may match on all hints: when one is added, the
-        /// compiler reports that it has no name yet.
+        /// A setting that a message mentions: a setting of this crate or of `anabranch-network`. Errors,
+        /// notices and warnings have the name of its method in back-quotes: `` choose another `to_file` ``. A
+        /// program whose users set it in another way [replaces](Self::replace) the name by its own, as the
+        /// `anabranch` command does by its options. A program may match on all hints: when one is added, the
+        /// compiler reports that the program has no name for it yet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Hint {
             $($(#[$doc])+ $hint,)+
@@ -40,7 +40,7 @@ hints! {
     Each = "each",
     /// [`Get::from_source`](crate::Get::from_source).
     FromSource = "from_source",
-    /// The [`Get`](crate::Get) that failed: the message says to run the same one again.
+    /// The [`Get`](crate::Get) that failed: the message says to run this request again.
     Get = "Get",
     /// [`Get::groups`](crate::Get::groups).
     Groups = "groups",
@@ -61,7 +61,7 @@ hints! {
     MakeMirrorList = "MirrorList::make",
     /// [`Get::netrc`](crate::Get::netrc).
     Netrc = "netrc",
-    /// The node of a network that this machine is: [`Place::new`](crate::network::Place::new).
+    /// The node of a network that this machine represents: [`Place::new`](crate::network::Place::new).
     Node = "node",
     /// [`Download::overwrite`](crate::Download::overwrite).
     Overwrite = "overwrite",

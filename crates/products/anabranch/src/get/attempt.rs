@@ -1,5 +1,5 @@
-//! Fetches one file from mirrors, and perhaps from sources that speak mmTP too. The variants of the file are
-//! tried in turn, each in an attempt of its own, until one is the wanted file.
+//! Fetches one file from mirrors, and perhaps also from sources that speak mmTP. The variants of the file are
+//! tried in turn, each in a separate attempt, until one is the wanted file.
 //!
 //! An attempt resumes the part file that the attempt before has left, as a transfer does after an
 //! interruption: the journal's record of each block tells whether the block counts.
@@ -29,8 +29,8 @@ use crate::target::{Demands, DestPath, Finished, IfWrong, RootCheck, block_of_fi
 use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have. `begin` is called with the first variant and
-/// returns where the file goes, or `None` if it is read in order. Returns the variant that was fetched, or
-/// tried last, and how its attempt ended.
+/// returns the file's destination, or `None` if the file is read in order. Returns the variant that was
+/// fetched, or tried last, and the outcome of its attempt.
 pub(super) fn fetch<'o>(
     request: &Request,
     mut candidates: Candidates<'_>,
@@ -64,8 +64,8 @@ pub(super) fn fetch<'o>(
             }
         };
         trials.forget_versions(&mut attempt);
-        // A reader cannot take back what it was given, so it gets one variant only. A wrong part file is kept
-        // as long as another variant, or a server that could not be asked, may still need it.
+        // A reader cannot take back bytes that it was given, so it gets one variant only. A wrong part file
+        // is kept as long as another variant, or a server that could not be asked, may still need it.
         let is_only = request.reader.is_some() || !candidates.has_others();
         let patience = (!is_only).then(|| attempt.variant.patience());
         let has_others = !is_only || !attempt.found.unheard.is_empty();
@@ -108,8 +108,8 @@ pub(super) fn fetch<'o>(
     }
 }
 
-/// Drops the variants that would try a mirror alone that does not give the hashes, if only servers vouch for
-/// the hashes.
+/// If only servers vouch for the hashes, drops the variants that would try a single mirror which does not
+/// give the hashes.
 fn keep_those_who_say_so(found: &DiscoveredFile, candidates: &mut Candidates<'_>) {
     let Some(VouchedBy::Hosts(hosts)) = found.vouched_by.as_ref().filter(|_| found.signed.is_none()) else {
         return;
@@ -125,7 +125,7 @@ fn keep_those_who_say_so(found: &DiscoveredFile, candidates: &mut Candidates<'_>
         .retain(|variant| !variant.is_alone || variant.mirrors.iter().all(|mirror| says_so.contains(mirror)));
 }
 
-/// What the failed attempts have found out.
+/// Collects the findings of the failed attempts.
 #[derive(Default)]
 struct Trials {
     /// The blocks in which mirrors differ.
@@ -143,7 +143,7 @@ struct Trials {
 }
 
 impl Trials {
-    /// Records what an attempt has found out about its mirrors.
+    /// Records the findings of an attempt about its mirrors.
     fn note(&mut self, attempt: &Attempt, findings: &Findings) {
         let place = |mirror: MirrorId| attempt.found.mirrors[usize::from(mirror)].place;
         for (block, said) in &findings.differences {
@@ -166,8 +166,8 @@ impl Trials {
     }
 
     /// Returns the rank of a mirror of a wrong variant; the mirror of the greatest rank is tried alone first.
-    /// The mirror that an earlier run tried ranks first, then those that send ranges, then the one that has
-    /// delivered most.
+    /// The mirror that an earlier run tried ranks first, then mirrors that send ranges, then the mirror that
+    /// has delivered most.
     fn rank(&self, attempt: &Attempt, findings: &Findings, mirror: MirrorId) -> (bool, bool, u64) {
         let mirrors = &attempt.found.mirrors;
         let Some(number) = mirrors.iter().position(|one| one.place == mirror) else {
@@ -178,8 +178,7 @@ impl Trials {
         (was_tried, mirrors[number].ranges, brought)
     }
 
-    /// Records a failed attempt. Without one (`of` is `None`), a variant failed before its attempt could
-    /// begin.
+    /// Records a failed attempt. `of` is `None` for a variant that failed before its attempt could begin.
     fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
         let Some((attempt, findings)) = of else {
             self.kind = Some(error.kind());
@@ -203,14 +202,13 @@ impl Trials {
         }
     }
 
-    /// Records that `what` did not arrive completely, and why. Replaces an earlier reason for the same
-    /// `what`.
+    /// Records that `what` did not arrive completely, and why. Replaces an earlier reason for `what`.
     fn is_incomplete(&mut self, what: String, why: String) {
         self.incomplete.retain(|(other, _)| *other != what);
         self.incomplete.push((what, why));
     }
 
-    /// Describes the attempts that were in vain; returns `None` if there were none.
+    /// Describes the attempts that failed; returns `None` if there were none.
     fn text(&self) -> Option<String> {
         let lengths: Vec<String> = self.lengths.iter().map(u64::to_string).collect();
         let wrong: Vec<&str> = self.wrong.keys().map(String::as_str).collect();
@@ -238,8 +236,8 @@ impl Trials {
         }
     }
 
-    /// Returns the result of the transfer when no variant is left; `last` is the last attempt, if there was
-    /// any.
+    /// Returns the result of the transfer when no variant is left; `last` is the last attempt, or `None` if
+    /// no attempt began.
     fn end(
         &self,
         last: Option<(DiscoveredFile, Result<FileOutcome>, Error)>,
@@ -303,7 +301,7 @@ impl Trials {
 }
 
 /// Fetches one variant. If there are others (`has_others`), wrong blocks stay in the part file. `findings`
-/// receives what was found out about the mirrors, whether the attempt succeeds or fails.
+/// receives the findings about the mirrors, whether the attempt succeeds or fails.
 fn fetch_one(
     request: &Request,
     attempt: &Attempt,
@@ -376,7 +374,7 @@ fn fetch_one(
     outcome(request, attempt, &content, verified, transferred, events)
 }
 
-/// Returns what the file is checked against at its end, and what happens to the file if it is wrong.
+/// Returns the checks that the file must pass at its end, and the treatment of a file that fails them.
 fn demands(found: &DiscoveredFile, sources: &[(String, Vec<SocketAddr>)]) -> Demands {
     let (proof, signed) = (found.proof, found.signed.clone());
     let if_wrong = match () {
@@ -389,7 +387,7 @@ fn demands(found: &DiscoveredFile, sources: &[(String, Vec<SocketAddr>)]) -> Dem
     Demands { proof, signed, if_wrong, claims, weighs_claims }
 }
 
-/// Returns how an attempt ended, with the report for the caller.
+/// Returns the outcome of an attempt, with the report for the caller.
 fn outcome(
     request: &Request,
     attempt: &Attempt,
@@ -430,7 +428,7 @@ fn outcome(
     }
     let is_said = matches!(verified, Verified::Nothing | Verified::Unchanged)
         || matches!(verified_by, Some(VouchedBy::Hosts(_)));
-    // A reader was told when it began.
+    // A reader was advised when it began.
     let is_advised = is_said && result.is_ok() && request.reader.is_none() && found.is_unverified();
     let mut report = Report {
         verified,
@@ -458,13 +456,13 @@ fn remember(
     id: ContentId,
     has_proof: bool,
 ) {
-    // Hashes for which only servers vouch prove no more than that the servers sent this content.
+    // Hashes for which only servers vouch prove only that the servers sent this content.
     let is_proven = has_proof && !found.is_self_asserted();
     let is_fresh = content.resumed_bytes() == 0;
     let came = match content.brought_by().count() {
         1 if is_fresh && is_proven => Provenance::Verified,
         1 if is_fresh => Provenance::Alone,
-        // A hash accepted the blocks of an earlier run, whichever mirrors they are from.
+        // A hash accepted the blocks of an earlier run, from any mirrors.
         _ if !is_fresh && is_proven => return,
         // Several mirrors delivered the file, or an earlier run did, whose mirrors are not known.
         _ => Provenance::Mixed,

@@ -1,9 +1,9 @@
-//! The stage that fetches contents from sources that speak mmTP, from mirrors, or from both, and verifies
-//! them as they arrive.
+//! Fetches contents from sources that speak mmTP, from mirrors, or from both, and verifies them as they
+//! arrive. It is a stage of the event loop.
 //!
-//! It connects the subscriber, its paths, the mirrors and the disk: it hands arrivals to the machines, sends
-//! what they want sent, and writes what they have verified. Everything that is read in one turn is written in
-//! the same turn, so a crash can lose only bytes that the journal does not list.
+//! The stage connects the subscriber, its paths, the mirrors and the disk: it hands arrivals to the machines,
+//! sends the packets that they want to send, and writes the blocks that they have verified. Bytes that are
+//! read in one turn are written in that turn, so a crash can lose only bytes that the journal does not list.
 
 mod report;
 mod stage;
@@ -28,11 +28,11 @@ use crate::event::CHECKING_PART;
 use crate::filenames::show;
 use crate::{Error, Progress, Result, Stop};
 
-/// What is shown while a complete file is read again to check it.
+/// The note that is shown while a complete file is read again to check it.
 pub(super) const CHECKING_WHOLE: &str = "checking the whole";
 
-/// Returns a callback for a check that reads existing bytes: it shows how much has been read, and stops the
-/// check if the caller stops the transfer.
+/// Returns a callback for a check that reads existing bytes. The callback shows how many bytes have been
+/// read, and stops the check if the caller stops the transfer.
 pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
     let Context { world, observer, .. } = cx;
     move |total_bytes, checked_bytes| {
@@ -41,7 +41,7 @@ pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnM
     }
 }
 
-/// A running transfer. Its paths are kept from one content to the next.
+/// Runs a transfer. Its paths are kept from one content to the next.
 pub(super) struct ContentFetch {
     subscriber: Subscriber,
     paths: UdpPaths,
@@ -53,12 +53,12 @@ pub(super) struct ContentFetch {
     named: Option<Vec<u8>>,
     /// Whether a source has been ruled out since it was last checked that all contents can still be fetched.
     doubtful: bool,
-    /// When a source that speaks mmTP was last of use (open, and sending the hashes that mirrors wait for),
-    /// or when the transfer began.
+    /// The time at which a source that speaks mmTP was last of use (open, and sending the hashes that mirrors
+    /// wait for), or at which the transfer began.
     source_at: Time,
     /// Whether a source was ever open.
     source_answered: bool,
-    /// The packets of hashes that had arrived by `source_at`.
+    /// The number of packets with hashes that had arrived by `source_at`.
     hashes: u64,
     deserted: bool,
     /// The network through which the paths lead, if there is one, and whether its groups of paths are used.
@@ -78,7 +78,7 @@ impl ContentFetch {
     /// Opens every path, to sources and to mirrors.
     ///
     /// # Errors
-    /// See [`UdpPaths::new`] and [`MirrorDriver::new`].
+    /// The errors of [`UdpPaths::new`] and [`MirrorDriver::new`].
     pub(super) fn new(
         request: &Request,
         sources: &[(String, Vec<SocketAddr>)],
@@ -92,7 +92,7 @@ impl ContentFetch {
     /// Opens every path through a network.
     ///
     /// # Errors
-    /// `Usage` if the groups make no sense, `Unreachable` if no path can be opened.
+    /// `Usage` if the groups are not valid, `Unreachable` if no path can be opened.
     pub(super) fn through(
         request: &Request,
         network: Network,
@@ -101,7 +101,7 @@ impl ContentFetch {
         let hosts: Vec<_> = network.hosts().into_iter().map(|name| (name, Vec::new())).collect();
         let mut new = Self::assemble(request, &hosts, None, false, events)?;
         let ways = network.ways();
-        // The network tells which paths share a bottleneck, so this need not be detected.
+        // The network knows which paths share a bottleneck, so this need not be detected.
         let grouped = request.groups == Groups::Auto;
         if grouped {
             new.subscriber.set_grouping(Grouping::Given);
@@ -125,7 +125,7 @@ impl ContentFetch {
         self.tell_changed(now, changed);
     }
 
-    /// Tells the subscriber which paths went down and which came up.
+    /// Reports to the subscriber which paths went down and which came up.
     fn tell_changed(&mut self, now: Time, (down, up): (Vec<PathId>, Vec<PathId>)) {
         down.into_iter().for_each(|path| self.subscriber.handle(now, Input::Down { path }));
         up.into_iter().for_each(|path| self.subscriber.handle(now, Input::Up { path }));
@@ -183,7 +183,7 @@ impl ContentFetch {
         })
     }
 
-    /// Returns the name that the first source to answer gives to a content.
+    /// Returns the name of a content, as the first source that answers gives it.
     pub(super) fn name_of(
         &mut self,
         id: ContentId,
@@ -215,7 +215,7 @@ impl ContentFetch {
         events.run(&mut Run { fetch: self, arrivals, busy: false })
     }
 
-    /// Asks for as many more contents as may be open at once; returns whether there were any.
+    /// Requests as many more contents as may be open at once; returns whether there were any.
     fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
         let Self { subscriber, mirrors, .. } = self;
         let mut checking = checking(cx, CHECKING_PART);
@@ -238,10 +238,10 @@ impl ContentFetch {
         Ok(any)
     }
 
-    /// Does what the machines want until they wait. Returns the time until which they wait, or `None` if the
-    /// work has taken so long that arrivals must be read first.
+    /// Carries out the outputs of the machines until they wait. Returns the time until which they wait, or
+    /// `None` if the work has taken so long that arrivals must be read first.
     fn drain(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Option<Time>> {
-        // The time until which the mirrors wait; `None` if something has happened since they said it.
+        // The time until which the mirrors wait; `None` if something has happened since they reported it.
         let mut waits = Some(self.drain_mirrors(arrivals, cx)?);
         loop {
             if cx.is_stale() {
@@ -250,7 +250,8 @@ impl ContentFetch {
             let now = cx.now();
             match (self.subscriber.poll(now), waits) {
                 (Output::Wait(until), Some(until_mirrors)) => {
-                    // Not earlier, so that every source that was ruled out meanwhile is shown as such.
+                    // This happens only now, so that every source that was ruled out meanwhile is shown as
+                    // ruled out.
                     if std::mem::take(&mut self.doubtful) && self.give_up(arrivals)? {
                         waits = None;
                         continue;
@@ -290,9 +291,9 @@ impl ContentFetch {
         Ok(any)
     }
 
-    /// Does what the mirrors want until they wait; returns the time until which they wait. An error of the
-    /// disk is returned only after all that they delivered has been handled, because revoked blocks must not
-    /// be kept.
+    /// Carries out the outputs of the mirrors until they wait; returns the time until which they wait. An
+    /// error of the disk is returned only after all delivered blocks have been handled, because revoked
+    /// blocks must not be kept.
     fn drain_mirrors(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
@@ -307,7 +308,7 @@ impl ContentFetch {
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
                 PoolEvent::TriedAlone { url } => arrivals.tried_alone(0, &url)?,
                 PoolEvent::Liar { origin } => arrivals.distrust(0, &origin),
-                // The caller was told that what has arrived is kept as it is.
+                // The caller was told that the bytes that have arrived are kept as they are.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
                 PoolEvent::Complete => {
                     let mut checking = checking(cx, CHECKING_WHOLE);
@@ -326,7 +327,8 @@ impl ContentFetch {
     }
 
     /// Handles a content that is wrong although all of it has arrived. If this result is final, the content
-    /// is finished, which reports the error; otherwise what has arrived is kept for another variant.
+    /// is finished, which reports the error; otherwise the bytes that have arrived are kept for another
+    /// variant.
     fn is_wrong(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
         let (url, is_last) = mirrors.on_wrong();
@@ -339,7 +341,7 @@ impl ContentFetch {
         }
     }
 
-    /// Returns what this attempt has found out about its mirrors.
+    /// Returns the findings of this attempt about its mirrors.
     pub(super) fn findings(&self) -> Findings {
         self.mirrors.as_ref().map(MirrorDriver::findings).unwrap_or_default()
     }

@@ -1,17 +1,17 @@
-//! The names of congestion controllers and slow starts.
+//! Lists the names of congestion controllers and slow starts.
 
 use anabranch_algo::control::{ALGORITHMS, SLOW_STARTS};
 
 use crate::Error;
 
-/// The names of the congestion controllers that [`Get::controller`](crate::Get::controller) takes; the first
-/// is the default.
+/// Returns the names of the congestion controllers that [`Get::controller`](crate::Get::controller) takes;
+/// the first is the default.
 pub fn controllers() -> impl Iterator<Item = &'static str> {
     ALGORITHMS.iter().map(|entry| entry.name)
 }
 
-/// The names of the slow starts that [`Get::controller`](crate::Get::controller) takes after a controller's
-/// name and a plus sign. BBR has a start of its own and takes none.
+/// Returns the names of the slow starts that [`Get::controller`](crate::Get::controller) takes after a
+/// controller's name and a plus sign. BBR has its own start and takes none.
 pub fn slow_starts() -> impl Iterator<Item = &'static str> {
     SLOW_STARTS.iter().map(|entry| entry.name)
 }

@@ -1,8 +1,8 @@
-//! Fetches a directory from mirrors: the files of one Metalink.
+//! Fetches a directory from mirrors, namely the files of one Metalink.
 //!
 //! Files that exist already and are right are found first. Then the small files that have a hash are fetched,
-//! many at once ([`SmallFiles`]), and then the others, each as if it were fetched alone. A file that cannot
-//! be fetched does not stop the others; it is reported at the end.
+//! many at once ([`SmallFiles`]), and then the other files, each as if it were fetched alone. A file that
+//! cannot be fetched does not stop the others; it is reported at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(super) fn get(
     Ok(Outcome { report: Report { verified_by, advice, ..report }, result })
 }
 
-/// Refuses a Metalink of several files together with options or URLs that are for one file, and file names
+/// Refuses a Metalink of several files together with options or URLs for one file, and refuses file names
 /// that cannot be used.
 fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside: &Beside) -> Result<()> {
     let n = metalink.files.len();
@@ -117,7 +117,8 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
     Err(Error::usage(format!("the Metalink describes {n} files: {why}")))
 }
 
-/// The file name of the Metalink without its ending, `.meta4` or `.metalink`; `None` without such an ending.
+/// Returns the file name of the Metalink without its ending, `.meta4` or `.metalink`; `None` without such an
+/// ending.
 fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt as _;
     let name = match base {
@@ -183,8 +184,8 @@ impl DirectoryDownload<'_> {
         self.directory.place(name.split('/').map(str::as_bytes))
     }
 
-    /// Returns the files that are not in their places yet. Something else in the place of a file is an error
-    /// without `overwrite`, and is thus reported before anything is fetched.
+    /// Returns the files that are not in their places yet. If something else is in the place of a file, this
+    /// is an error without `overwrite`, and is thus reported before anything is fetched.
     fn leave_out<T>(
         &mut self,
         files: Vec<T>,

@@ -1,4 +1,4 @@
-//! A file before it is fetched: its mirrors, and the hashes that check it.
+//! Describes a file before it is fetched: its mirrors, and the hashes that check it.
 
 use anabranch_algo::Span;
 use anabranch_mirror::metalink::Pieces;
@@ -29,7 +29,7 @@ pub(super) struct Mirror {
     pub(super) seen_at: Option<String>,
     /// Whether the mirror sends ranges.
     pub(super) ranges: bool,
-    /// How long the mirror took to answer when it was first asked.
+    /// The time that the mirror took to answer its first request.
     pub(super) delay: Span,
     /// Whether the user, or a Metalink of the user's, named the URL.
     pub(super) named: bool,
@@ -43,7 +43,7 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// Returns what shows that the file has not changed: the strong validator, else the date.
+    /// Returns the value that shows whether the file has changed: the strong validator, else the date.
     pub(super) fn validator(&self) -> Option<&str> {
         self.validator.as_deref().or(self.date.as_deref())
     }
@@ -58,9 +58,9 @@ pub(super) struct DiscoveredFile {
     pub(super) aliases: Aliases,
     /// Whether the root in `id` is the root hash of the content.
     pub(super) named: bool,
-    /// How the parts of the file are checked as they arrive.
+    /// The way in which the parts of the file are checked as they arrive.
     pub(super) check: Check,
-    /// What the whole file is checked against at its end.
+    /// The hash that the whole file is checked against at its end.
     pub(super) proof: FinalCheck,
     /// The names that are offered for the file.
     pub(super) names: OfferedNames,
@@ -93,10 +93,11 @@ pub(super) struct ExistingFile {
     pub(super) since: String,
 }
 
-/// How a clause about a file begins that nobody vouches for whom the user has to trust.
+/// The beginning of a clause about a file for which no one vouches whom the user has to trust.
 const UNVERIFIED: &str = "UNVERIFIED: ";
 
-/// Returns a clause that says what would verify a file; `sums` is a list of hashes beside it that has it.
+/// Returns a clause that says which data would verify a file; `sums` is the URL of a list of hashes beside
+/// the file that includes it.
 pub(super) fn how_to_verify(sums: Option<&Url>) -> String {
     match sums {
         Some(sums) => format!("`checksum` {sums} verifies it, as far as you trust that list"),
@@ -105,37 +106,37 @@ pub(super) fn how_to_verify(sums: Option<&Url>) -> String {
 }
 
 impl DiscoveredFile {
-    /// Returns the day of the earlier, unverified transfer whose content the file is checked against, if
-    /// nothing else tells which bytes are right.
+    /// Returns the day of the earlier, unverified transfer whose content the file is checked against, if no
+    /// other data says which bytes are right.
     pub(super) fn since(&self) -> Option<&str> {
         let recalled = self.recalled.as_ref().filter(|recalled| recalled.came != Provenance::Verified);
         recalled.map(|recalled| recalled.day.as_str())
     }
 
-    /// Whether the file is verified only as a whole, at its end.
+    /// Returns whether the file is verified only as a whole, at its end.
     pub(super) fn is_verified_at_the_end(&self) -> bool {
         self.check == Check::Nothing && self.proof.is_something() && self.since().is_none()
     }
 
-    /// Whether a check of the whole file decides which mirror is right: a signature is demanded, or the user
-    /// or more than half of the servers vouch for a hash of the whole, and no hash of a part is known.
+    /// Returns whether a check of the whole file decides which mirror is right. It does if no hash of a part
+    /// is known and a signature is demanded, or a voucher stands for a hash of the whole.
     pub(super) fn is_judged_as_a_whole(&self) -> bool {
         let is_nothing_of_parts = self.check == Check::Nothing && self.since().is_none();
         let is_known = self.proof.is_something() && self.vouched_by.is_some();
         is_nothing_of_parts && (is_known || self.signed.is_some())
     }
 
-    /// Whether no voucher and no signature stands for the file.
+    /// Returns whether no voucher and no signature stands for the file.
     pub(super) const fn is_vouched_for_by_nobody(&self) -> bool {
         self.vouched_by.is_none() && self.signed.is_none()
     }
 
-    /// Whether only servers vouch for the file's hashes.
+    /// Returns whether only servers vouch for the file's hashes.
     pub(super) const fn is_self_asserted(&self) -> bool {
         matches!(self.vouched_by, Some(VouchedBy::Hosts(_)))
     }
 
-    /// Returns the hashes of the file's pieces, if the file is checked by these.
+    /// Returns the hashes of the file's pieces, if the file is checked by them.
     pub(super) fn pieces(&self) -> Option<Pieces> {
         match &self.check {
             Check::Pieces { bytes, hashes } => Some(Pieces { bytes: *bytes, hashes: hashes.clone() }),
@@ -143,7 +144,7 @@ impl DiscoveredFile {
         }
     }
 
-    /// Whether the verdict on the whole file will begin with UNVERIFIED, if mirrors alone deliver it.
+    /// Returns whether the verdict on the whole file will begin with UNVERIFIED, if mirrors alone deliver it.
     pub(super) fn is_unverified(&self) -> bool {
         let has_no_proof = matches!(self.verified(), Verified::Nothing | Verified::Unchanged);
         self.signed.is_none() && (has_no_proof || self.is_self_asserted())

@@ -1,15 +1,15 @@
-//! Asks HTTP servers, before the transfer starts, which of the URLs have the file, how long it is, and which
-//! hashes of it exist.
+//! Asks HTTP servers, before the transfer starts, which of the URLs have the file, how long the file is, and
+//! which hashes of it exist.
 //!
 //! Probes that do not depend on each other are sent at once. They look for evidence of the content, the
 //! strongest first: the chaining values of all blocks (a leaf list that gives the root hash), hashes of
-//! pieces (a Metalink), the root hash alone, and the SHA-256 of the whole file. A mirror that has no file, or
-//! a file of another length, is left out and named to the user.
+//! pieces (a Metalink), the root hash alone, and the SHA-256 of the whole file. A mirror that does not have
+//! the file, or whose file has another length, is left out and named to the user.
 //!
-//! What the user says (a content id, a checksum, a Metalink) is believed. What servers themselves say of the
-//! file is used only if the user says nothing, and only if more than half of the servers agree: see `claims`.
-//! Discovery waits for an answer at most as long as the whole transfer may wait, and for a document beside
-//! the file at most [`BESIDE_FOR`]. The user's secrets are sent only to origins that the user named.
+//! Data from the user (a content id, a checksum, a Metalink) is believed. Data that servers themselves give
+//! about the file is used only if the user gives none, and only if more than half of the servers agree: see
+//! `claims`. Discovery waits for an answer at most as long as the whole transfer may wait, and for a document
+//! beside the file at most [`BESIDE_FOR`]. The user's secrets are sent only to origins that the user named.
 
 pub(super) mod candidates;
 mod claims;
@@ -61,8 +61,8 @@ const EARLY_LEAVES_MAX: usize = 2 << 20;
 const LINE_MAX: usize = 16 * 1024;
 /// The most bytes of a list of hashes beside a file that are requested.
 const SUMS_MAX: usize = 256 * 1024;
-/// What a probe asks for: the file at the mirror of this index, a Metalink, a leaf list, a `b3sum` line, an
-/// OpenPGP signature, or a list of hashes of all files beside this one.
+/// Names the object of a probe: the file at the mirror of this index, a Metalink, a leaf list, a `b3sum`
+/// line, an OpenPGP signature, or a list of hashes of all files in the file's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeKind {
     Mirror(usize),
@@ -74,14 +74,14 @@ enum ProbeKind {
 }
 
 impl ProbeKind {
-    /// Whether the probe asks for a document that may not exist. `by` is the index of the URL whose server
-    /// may offer the document, or `None` if the user named it. A signature counts as required.
+    /// Returns whether the probe asks for a document that may not exist. `by` is the index of the URL whose
+    /// server may offer the document, or `None` if the user named it. A signature counts as required.
     const fn may_not_exist(self, by: Option<usize>) -> bool {
         by.is_some() && !matches!(self, Self::Signature)
     }
 }
 
-/// A request that waits for its answer.
+/// Holds a request that waits for its answer.
 struct Probe {
     kind: ProbeKind,
     url: Url,
@@ -93,26 +93,26 @@ struct Probe {
     asked_at: Time,
     /// The connection on which the request was sent.
     route: RouteId,
-    /// The index of the URL whose server may offer the document; `None` if the user named what is requested.
+    /// The index of the URL whose server may offer the document; `None` if the user named the document.
     by: Option<usize>,
     /// The deadline of the answer.
     until: Time,
-    /// How often the request was repeated because the server said "not now" (5xx, 429) or broke the
-    /// connection.
+    /// The number of times that the request was repeated because the server answered "not now" (5xx, 429) or
+    /// broke the connection.
     times: u32,
-    /// When the first bytes of the body arrived. For a mirror: when the head of the response arrived.
+    /// The time at which the first bytes of the body arrived, or, for a mirror, the head of the response.
     begun: Option<Time>,
     body: Vec<u8>,
 }
 
-/// What the caller says of the content.
+/// Holds the user's own data about the content.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expected {
     pub(super) id: Option<ContentId>,
     pub(super) digests: Digests,
 }
 
-/// The round of the transfer that a discovery belongs to: see [`rounds`].
+/// Names the round of the transfer that a discovery belongs to: see [`rounds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     /// The only round: no second round may follow.
@@ -125,25 +125,25 @@ pub(super) enum Round {
     Second,
 }
 
-/// An instruction for the HTTP client: send a request, or cancel one.
+/// Instructs the HTTP client to send a request, or to cancel one.
 enum Command {
     Fetch(FetchId, FetchRequest),
     Cancel(FetchId),
 }
 
-/// A URL of the file, and what its server answered.
+/// Holds a URL of the file and its server's answer.
 struct Probed {
     url: Url,
     /// Whether the user, or a Metalink of the user's, named the URL.
     named: bool,
     head: Option<Head>,
-    /// How long the server took to answer.
+    /// The time that the server took to answer.
     delay: Span,
     /// The BLAKE3 hash of the first bytes of the mirror's file, if they have arrived.
     opening: Option<[u8; 32]>,
 }
 
-/// What the user wants.
+/// Holds the wishes of the user.
 struct Wanted<'a> {
     history: &'a History,
     said: Expected,
@@ -151,7 +151,7 @@ struct Wanted<'a> {
     uri_name: Option<Vec<u8>>,
     /// The file name in the user's list of hashes, which is needed where the URLs end in other names.
     listed_name: Option<Vec<u8>>,
-    /// Whether the caller gives the name of the output file. This implies that all URLs are of one file.
+    /// Whether the caller gives the name of the output file. This implies that all URLs have one file.
     is_name_given: bool,
     /// The origins that the user named.
     origins: Vec<Origin>,
@@ -165,7 +165,7 @@ struct Wanted<'a> {
     round: Round,
 }
 
-/// The probes, and how they are sent.
+/// Holds the probes and the state of sending them.
 #[derive(Default)]
 struct Asking {
     /// The instructions that have not been carried out yet.
@@ -186,25 +186,25 @@ struct Asking {
     elsewhere: Vec<(Probe, Option<FetchError>)>,
 }
 
-/// When servers answered, and until when discovery waits.
+/// Holds the times at which servers answered, and the time until which discovery waits.
 struct Times {
-    /// When discovery last ran.
+    /// The time at which discovery last ran.
     now: Time,
     start: Time,
     /// The deadline of all answers.
     end: Time,
-    /// When the HTTP client last reported an event.
+    /// The time at which the HTTP client last reported an event.
     heard_at: Time,
     /// The origins that have answered.
     answered: BTreeSet<Origin>,
     /// The longest time that an origin took for its first answer.
     slowest: Span,
-    /// When the first mirror answered.
+    /// The time at which the first mirror answered.
     answered_at: Option<Time>,
 }
 
-/// The documents to be requested in addition to the file itself: Metalinks, leaf lists and other sidecar
-/// files.
+/// Lists the documents to be requested in addition to the file itself: Metalinks, leaf lists and other
+/// sidecar files.
 #[derive(Default)]
 struct Beside {
     /// Metalinks, each with the index of the URL whose server offers it, or `None` if the user named it.
@@ -217,39 +217,40 @@ struct Beside {
     long_leaves: Vec<(Url, Option<usize>)>,
     /// The kinds of documents that were requested beside the URLs of all voters.
     asked_of_all: Vec<ProbeKind>,
-    /// How many of the URLs, from the first one on, have been searched for signatures beside them.
+    /// The number of URLs, from the first one on, beside which signatures have been looked for.
     asked_for_signatures: usize,
     /// Whether hashes beside the first URLs are still to be looked for.
     wants_beside: bool,
 }
 
-/// What the documents that describe the file say.
+/// Holds the contents of the documents that describe the file.
 #[derive(Default)]
 struct Documents {
     /// The file that the user's Metalink describes.
     metalink: Option<metalink::File>,
-    /// The leaf list of the content that the user means.
+    /// The leaf list of the wanted content.
     leaves: Option<LeafList>,
     signatures: Signatures,
-    /// A list of hashes beside the first URL that has the file. It is only shown to the user, who may trust
-    /// it.
+    /// The URL of a list of hashes beside the first URL that includes the file. It is only shown to the user,
+    /// who may trust it.
     sums: Option<Url>,
-    /// What servers themselves say of the file, each with the index of the URL whose server says it.
+    /// The data that servers themselves give about the file, each with the index of the URL whose server
+    /// gives it.
     told: Vec<(usize, Told)>,
     /// A Metalink of several files, if discovery found such a directory instead of one file; its URL; and the
     /// host that offers it, or `None` if the user named the Metalink.
     several: Option<(Metalink, Url, Option<String>)>,
 }
 
-/// What is to be reported about servers.
+/// Holds the messages about servers.
 #[derive(Default)]
 struct Says {
     /// Notices that the user has not been given yet.
     notices: Vec<String>,
     /// Warnings, mainly about mirrors that have another file.
     warnings: Vec<String>,
-    /// Notices about mirrors that did not answer. The user gets them once another mirror answers; if none
-    /// does, the error contains the same reasons.
+    /// Notices about mirrors that did not answer. The user gets them once another mirror answers; if no
+    /// mirror answers, the error contains these reasons.
     unsaid: Vec<String>,
     /// The reasons why servers do not have or do not give the file, each with its kind of error.
     troubles: Vec<(ErrorKind, String)>,
@@ -258,9 +259,11 @@ struct Says {
     /// The servers of URLs that the user, or the user's Metalink, named and that cannot be reached or only
     /// answer "not now". A second round asks them again.
     absent: Vec<String>,
-    /// The indices of the mirrors that lost the vote because their file begins with other bytes than most.
+    /// The indices of the mirrors that lost the vote because their file begins with other bytes than most
+    /// mirrors' files.
     outvoted: Vec<usize>,
-    /// How many URLs that the user named are not asked because there are more than [`MIRRORS_MAX`].
+    /// The number of URLs that the user named and that are not asked because there are more than
+    /// [`MIRRORS_MAX`].
     unasked: usize,
 }
 
@@ -272,14 +275,14 @@ struct Discovery<'a> {
     beside: Beside,
     documents: Documents,
     says: Says,
-    /// Whether the whole file arrived in one answer, or a file of the same name exists at the destination, so
+    /// Whether the whole file arrived in one answer, or a file with its name exists at the destination, so
     /// that nothing needs to be resumed.
     is_here: bool,
-    /// Whether variants are tried in turn, because a hash of the user's or a signature tells which is right.
+    /// Whether variants are tried in turn, because a hash from the user or a signature tells which is right.
     tries_variants: bool,
 }
 
-/// Probes all servers, starting from the first local end of the request, and returns what they answered.
+/// Probes all servers, starting from the first local end of the request, and returns their answers.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list of mirrors that the user named is not a Metalink,
@@ -386,7 +389,7 @@ impl Discovery<'_> {
     }
 
     /// Returns the lowest connection number that no pending probe uses, so that no probe waits for another
-    /// one. Later probes and the mirrors' first range requests thus find the connections of earlier probes
+    /// probe. Later probes and the mirrors' first range requests thus find the connections of earlier probes
     /// open.
     fn free_route(&self) -> RouteId {
         let is_taken = |route| self.asking.asked.values().any(|probe| probe.route == route);
@@ -408,12 +411,12 @@ impl Discovery<'_> {
         self.asking.asked.insert(id, probe);
     }
 
-    /// Whether the user named the origin of `url`.
+    /// Returns whether the user named the origin of `url`.
     fn is_named(&self, url: &Url) -> bool {
         self.wanted.origins.contains(&origin(url))
     }
 
-    /// Adds a URL of the file and probes it, unless it is known or [`MIRRORS_MAX`] is reached. `named` tells
+    /// Adds a URL of the file and probes it, unless it is known or [`MIRRORS_MAX`] is reached. `named` says
     /// whether the user, or a Metalink of the user's, named the URL.
     fn mirror(&mut self, url: Url, named: bool) {
         if let Some(known) = self.mirrors.iter().position(|known| known.url.as_str() == url.as_str()) {
@@ -427,7 +430,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Returns the length of the file, if it is known by now.
+    /// Returns the length of the file, if it is already known.
     fn length_so_far(&self) -> Option<u64> {
         let known = self.wanted.said.id.map(|id| id.length);
         let known = known.or_else(|| self.documents.metalink.as_ref()?.size);
@@ -537,7 +540,8 @@ impl Discovery<'_> {
         Ok(())
     }
 
-    /// Whether the user named only a directory, and the server of that directory offers the Metalink `list`.
+    /// Returns whether the user named only a directory and the server of that directory offers the Metalink
+    /// `list`.
     fn is_of_directory(&self, list: &Url) -> bool {
         let Expected { id, digests } = self.wanted.said;
         self.wanted.alone
@@ -550,7 +554,7 @@ impl Discovery<'_> {
                 .is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
     }
 
-    /// Takes over what a Metalink says of the file. `by` is the index of the URL whose server offers the
+    /// Takes over the data of a Metalink about the file. `by` is the index of the URL whose server offers the
     /// Metalink, or `None` if the user named it.
     fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<usize>) {
         if by.is_none() && self.documents.metalink.is_some() {

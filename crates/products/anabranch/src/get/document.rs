@@ -46,7 +46,7 @@ pub(super) fn fetch(
     Ok(document.body)
 }
 
-/// The fetch of a document, as a stage of the event loop.
+/// Fetches a document, as a stage of the event loop.
 struct DocumentFetch<'a> {
     url: &'a Url,
     /// Whether the server may get the user's secrets.
@@ -58,7 +58,7 @@ struct DocumentFetch<'a> {
     is_asked: bool,
     body: Vec<u8>,
     is_whole: bool,
-    /// When the document is given up.
+    /// The time at which the document is given up.
     until: Time,
 }
 

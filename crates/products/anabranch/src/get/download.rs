@@ -1,4 +1,4 @@
-//! A request with a destination: how its options are checked, and how it is run.
+//! Checks the options of a request with a destination, and runs the request.
 
 use anabranch_mirror::url::Url;
 
@@ -12,13 +12,13 @@ use crate::event::Observer;
 use crate::target::Output;
 use crate::{Control, Error, Event, Report, Result, Stop};
 
-/// A [`Get`](crate::Get) with a destination: to be [run](Self::run) on this thread or
-/// [started](Self::start) on its own.
+/// Holds a [`Get`](crate::Get) with a destination. It is [run](Self::run) on this thread or
+/// [started](Self::start) on another.
 ///
-/// What arrives is kept in `NAME.part`, with a journal beside it, and `NAME` appears at the end, whole and
-/// verified as far as [`Report::verified`] and [`Report::verified_by`] say. A whole file that only the hash
-/// of its own server calls wrong is kept as `NAME.unverified`. After a failure or a stop the same request
-/// resumes. Of two downloads to the same path at the same time the second fails with
+/// Bytes that arrive are kept in `NAME.part`, with a journal beside it. `NAME` appears at the end, whole and
+/// verified as far as [`Report::verified`] and [`Report::verified_by`] say. A whole file that fails only the
+/// hash of its own server is kept as `NAME.unverified`. After a failure or a stop, an equal request resumes.
+/// If two downloads to one path run at once, the second fails with
 /// [`ErrorKind::Target`](crate::ErrorKind::Target).
 #[derive(Clone)]
 pub struct Download {
@@ -35,17 +35,17 @@ impl Download {
         Self { named, settings, output, overwrite: false, adopts: false, stop: None }
     }
 
-    /// Overwrites the destination if it exists, and its part file if that belongs to another content.
+    /// Overwrites the destination if it exists, and its part file if the part belongs to another content.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Goes on with a file at the destination that another program has begun, as `curl -C -` does. The file
-    /// must be shorter than the content, and a leaf list or a Metalink must have hashes of its blocks or
-    /// pieces. It becomes `NAME.part`, and the parts that these hashes do not prove are fetched again.
-    /// Without such hashes, or if no block is right, the transfer fails with
+    /// Continues a file at the destination that another program has begun, as `curl -C -` does. The file must
+    /// be shorter than the content, and a leaf list or a Metalink must have hashes of its blocks or pieces.
+    /// The file becomes `NAME.part`, and the parts that these hashes do not prove are fetched again. Without
+    /// such hashes, or if no block is right, the transfer fails with
     /// [`ErrorKind::Target`](crate::ErrorKind::Target), and the file stays.
     #[must_use]
     pub const fn adopt(mut self, adopt: bool) -> Self {
@@ -61,25 +61,26 @@ impl Download {
         self
     }
 
-    /// Runs the transfer on this thread until it ends. `listener` hears what happens; the last event is
-    /// [`Event::Finished`], whose report is also returned if all went well. When the listener answers
-    /// [`Control::Stop`], the transfer ends soon, in order, with
+    /// Runs the transfer on this thread until it ends. `listener` receives the events; the last event is
+    /// [`Event::Finished`], whose report is also returned if the transfer succeeded. When the listener
+    /// answers [`Control::Stop`], the transfer stops soon and then fails with
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
     ///
     /// # Errors
-    /// See [`Error`]. What arrived is kept, unless nobody can tell whether it is right.
+    /// See [`Error`]. The bytes that have arrived are kept, unless no hash and no version can tell whether
+    /// they are right.
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Report> {
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         self.run_until(stop, None, &mut listener)
     }
 
-    /// Starts the transfer on a thread of its own. Dropping the handle stops it; see [`Transfer`].
+    /// Starts the transfer on a separate thread. Dropping the handle stops it; see [`Transfer`].
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if no thread can be started. The transfer itself
-    /// reports what is wrong with the request.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if no thread can be started. Errors of the request are
+    /// reported by the transfer itself.
     pub fn start(self) -> Result<Transfer> {
-        // The handle stops only this transfer, and nothing else that the caller's `Stop` is for.
+        // The handle stops only this transfer, and no other operation that uses the caller's `Stop`.
         let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
         let client = self.settings.client.clone();
         Transfer::spawn(stop.clone(), client.as_ref(), move |listener| self.run_until(stop, None, listener))
@@ -113,7 +114,7 @@ impl Download {
         }
     }
 
-    /// Returns a download of each URL, as if it were alone.
+    /// Returns a download for each URL alone.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option or a name is for one file only, or the

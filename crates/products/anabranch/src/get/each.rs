@@ -1,4 +1,4 @@
-//! Fetches several files one after the other: every URL is of a file of its own.
+//! Fetches several files one after the other, where every URL has a separate file.
 //!
 //! Each file is fetched as if it were alone. A failure of one file does not stop the others; only the caller
 //! can stop all of them.
@@ -21,9 +21,9 @@ use crate::{Error, FileReport, Report, Result, Verified, VouchedBy};
 /// turn comes.
 ///
 /// # Errors
-/// Fails with the error in `files` before anything is fetched, if `files` is one. Fails with
-/// [`ErrorKind::Interrupted`] if the caller stops before the end. If some files could not be had, fails with
-/// the kind of error of the first of them.
+/// Fails with the error in `files`, if `files` is an error, before anything is fetched. Fails with
+/// [`ErrorKind::Interrupted`] if the caller stops before the end. If some files could not be fetched, fails
+/// with the kind of error of the first such file.
 pub(super) fn fetch<File>(
     files: Result<Vec<(Url, File)>>,
     request: impl Fn(File) -> Result<(Request, Locators)>,
@@ -75,7 +75,7 @@ pub(super) fn fetch<File>(
     };
     let target = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let report = sum.report(lossy(target), result.is_ok());
-    // If different people vouch for the files, only the report of each file says who.
+    // If the vouchers of the files differ, only the report of each file names its voucher.
     let by = vouched_by
         .first()
         .cloned()
@@ -93,12 +93,12 @@ fn shown(name: &[u8]) -> String {
     show(std::ffi::OsStr::from_bytes(name))
 }
 
-/// Returns the number of files that could not be had for another reason than that the caller stopped.
+/// Returns the number of files that could not be fetched for other reasons than the caller's stop.
 fn lost(sum: &FileTotals) -> usize {
     sum.missing.iter().filter(|(_, kind, _)| *kind != ErrorKind::Interrupted).count()
 }
 
-/// Returns the error that says that the caller stopped, and how many files could not be had before.
+/// Returns the error that says that the caller stopped, and how many files could not be fetched before.
 fn stopped(sum: &FileTotals) -> Error {
     let before = match lost(sum) {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! Decides whether a file that exists at the destination before anything is fetched is the wanted one.
+//! Decides whether a file that exists at the destination before the transfer is the wanted file.
 
 use anabranch_mirror::digests::Digests;
 use anabranch_mirror::variants::Ballot;
@@ -99,7 +99,7 @@ pub(super) fn promote(found: &DiscoveredFile, place: &DestPath, observer: &mut O
 ///
 /// # Errors
 /// [`ErrorKind::Target`](crate::ErrorKind::Target) if another file exists and `overwrite` is not given, or if
-/// the existing file begins otherwise than what mirrors have now,
+/// the existing file begins with other bytes than the mirrors' file now,
 /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
 pub(super) fn already(
     request: &Request,
@@ -166,8 +166,8 @@ pub(super) fn already(
     Ok(Some(FileOutcome { report, result: Ok(()) }))
 }
 
-/// Whether the existing file begins otherwise than the files of most mirrors, or the mirrors are split over
-/// how the file begins.
+/// Returns whether the existing file begins with other bytes than the files of most mirrors, or the mirrors
+/// are split over how the file begins.
 fn is_contradicted(found: &DiscoveredFile, place: &DestPath) -> Result<bool> {
     let voters = found.mirrors.iter().filter(|mirror| !mirror.introduced);
     let openings: Vec<_> = voters.filter_map(|mirror| mirror.opening).collect();

@@ -78,8 +78,8 @@ pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report
     Err(error)
 }
 
-/// Fetches the content that `named` names, and returns the outcome. If only one place is named, errors about
-/// sources carry it.
+/// Fetches the content that `named` names, and returns the outcome. If only one server or source is named,
+/// errors about sources carry its place.
 ///
 /// # Errors
 /// Fails with the error that stopped the transfer before there was anything to report.

@@ -1,4 +1,4 @@
-//! Sums up the outcomes of several files of one request, and makes the report or the error of all of them.
+//! Sums up the outcomes of several files of one request, and makes their common report or error.
 
 use super::server_status::most_specific;
 use super::small_files::ByteTotals;
@@ -7,7 +7,7 @@ use crate::filenames::{first_few, show};
 use crate::report::{add, share};
 use crate::{BannedSource, Error, PathProgress, Progress, Report, Verified};
 
-/// The sum of the outcomes of several files so far.
+/// Holds the sum of the outcomes of several files so far.
 #[derive(Default)]
 pub(super) struct FileTotals {
     /// The number of files in the request.
@@ -16,32 +16,32 @@ pub(super) struct FileTotals {
     pub(super) elapsed_s: f64,
     pub(super) rows: Vec<PathProgress>,
     pub(super) banned: Vec<BannedSource>,
-    /// The number of complete files that were not compared with a hash that someone vouches for.
+    /// The number of complete files that were not compared with a hash from a voucher.
     pub(super) unverified: usize,
-    /// The files that could not be had, each with the kind of its error and the message.
+    /// The files that could not be fetched, each with the kind of its error and the message.
     pub(super) missing: Vec<(String, ErrorKind, String)>,
 }
 
 impl FileTotals {
-    /// Adds the time that a file took and the bytes that each route brought.
+    /// Adds the time that a file took and the bytes that arrived over each route.
     pub(super) fn add(&mut self, last: &Progress) {
         self.elapsed_s += last.elapsed_s;
         add(&mut self.rows, &last.paths);
     }
 
-    /// Records that the file `name` could not be had.
+    /// Records that the file `name` could not be fetched.
     pub(super) fn lacks(&mut self, name: String, error: &Error) {
         self.missing.push((name, error.kind(), error.to_string()));
     }
 
-    /// Returns the kind of the error that says most about what to do, if some files could not be had.
+    /// Returns the kind of the error that is most useful to the user, if some files could not be fetched.
     pub(super) fn most_specific(&self) -> Option<ErrorKind> {
         let codes = self.missing.iter().map(|(_, code, _)| *code);
         (!self.missing.is_empty()).then(|| most_specific(codes))
     }
 
-    /// Returns an error of kind `code` that says why files could not be had. `hint` is appended if no server
-    /// has any of them.
+    /// Returns an error of kind `code` that says why files could not be fetched. `hint` is appended if no
+    /// server has any of them.
     pub(super) fn failure(&self, code: ErrorKind, hint: &str) -> Error {
         // The reasons of errors of kind `code` come first.
         let mut reasons: Vec<(bool, &str)> = Vec::new();

@@ -20,7 +20,7 @@ use crate::filenames::lossy;
 use crate::{Error, Report, Result, VouchedBy};
 
 /// Fetches the content that the servers in `named` have. `sources` speak mmTP. Returns `None` if no server
-/// has the content, so that `sources` are to deliver it alone.
+/// has the content, so that `sources` have to deliver it alone.
 pub(super) fn fetch(
     request: &Request,
     named: &Locators,
@@ -38,7 +38,7 @@ pub(super) fn fetch(
     in_rounds(request, &mut BTreeSet::new(), events, run, error)
 }
 
-/// The parameters that are the same in each round.
+/// Holds the parameters that all rounds share.
 struct Transfer<'a> {
     request: &'a Request,
     named: &'a Locators,
@@ -92,12 +92,12 @@ impl Transfer<'_> {
             let is_read = request.reader.is_some();
             let is_unverified = sources.is_empty() && first.is_unverified();
             match (is_unverified, is_read) {
-                // A reader sees no report, and may have asked for errors only.
+                // A reader does not see the report, and may have asked for errors only.
                 (true, true) if first.is_vouched_for_by_nobody() => {
                     observer.warning(&format!("UNVERIFIED: {}", first.advice()));
                 }
                 (true, true) => observer.notice(&first.advice()),
-                // The report says it at the end, with what would help.
+                // The report says so at the end, with advice.
                 (true, false) => {}
                 (false, _) => observer.notice(&first.verification_text()),
             }

@@ -1,4 +1,4 @@
-//! Measures how long no server has answered and reports it; says whether a transfer is slow.
+//! Measures and reports the time for which no server has answered; also decides whether a transfer is slow.
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_mirror::variants::Patience;
@@ -6,14 +6,14 @@ use anabranch_mirror::variants::Patience;
 use crate::Progress;
 use crate::event::Observer;
 
-/// After this long without an answer, the user is told that no server answers.
+/// The time without an answer after which the user is told that no server answers.
 const REPORT_AFTER: Span = Span::from_secs(3);
 
 /// Measures the rate of a transfer that others wait for, to tell whether it is slow.
 pub(super) struct SlowTimer {
     bytes: u64,
     since: Time,
-    /// The time over which the transfer has been measured.
+    /// The time for which the transfer has been measured.
     lasted: Span,
 }
 
@@ -51,7 +51,7 @@ impl SlowTimer {
         is_endless.then(|| format!("it has not ended after {} s", seconds(self.lasted)))
     }
 
-    /// Begins the measurement anew, because something else was done meanwhile.
+    /// Restarts the measurement, because the transfer was busy with something else.
     pub(super) const fn restart(&mut self, now: Time) {
         self.since = now;
     }

@@ -1,4 +1,4 @@
-//! The names by which a request refers to one content: a URI, URLs, Metalinks.
+//! Holds the names by which a request refers to one content: a URI, URLs, Metalinks.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::checksum::FileNames;
 use crate::filenames::show;
 use crate::{Error, ErrorPlace, HostPort, Result};
 
-/// All names of one content.
+/// Holds all names of one content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Locators {
     /// The `anabranch:` URI, which has the content id.
@@ -25,26 +25,25 @@ pub(super) struct Locators {
     pub(super) network: Option<NetworkName>,
     /// The URLs of the file, including the mirrors that the URI names.
     pub(super) urls: Vec<Url>,
-    /// How many of `urls`, one after the other, are of each of several files; empty if each URL is a file of
-    /// its own.
+    /// The number of `urls`, in order, that each of several files has; empty if each URL has a separate file.
     pub(super) mirrors_of_each: Vec<usize>,
     /// The URLs of Metalinks that are still to be fetched.
     pub(super) lists: Vec<Url>,
     /// A Metalink that was read, and its location.
     pub(super) metalink: Option<(Metalink, MetalinkOrigin)>,
-    /// The origins of the URLs that the caller named. Those in URIs and Metalinks are left out, because they
-    /// were written by somebody else, who may name any server.
+    /// The origins of the URLs that the caller named. Origins in URIs and Metalinks are left out, because
+    /// another person wrote those and may name any server.
     pub(super) origins: Vec<Origin>,
 }
 
-/// The location of a Metalink. The location of a leaf list is relative to it.
+/// Locates a Metalink. The location of a leaf list is relative to it.
 #[derive(Clone, Debug)]
 pub(super) enum MetalinkOrigin {
     /// In a file.
     Path(PathBuf),
     /// On a server.
     Url(Url),
-    /// In a pipe: nothing can be relative to it.
+    /// In a pipe; no location can be relative to it.
     Pipe,
 }
 
@@ -118,7 +117,7 @@ impl Locators {
         Ok(())
     }
 
-    /// Returns the only server or source of the content, if there is just one, counting those in `from`.
+    /// Returns the only server or source of the content, if there is exactly one, counting those in `from`.
     pub(super) fn only_place(&self, from: &[HostPort]) -> Option<ErrorPlace> {
         let sources = self.uri.iter().flat_map(|uri| &uri.from).cloned();
         let sources = sources.chain(from.iter().map(ToString::to_string)).map(ErrorPlace::Address);
@@ -128,12 +127,12 @@ impl Locators {
         (self.network.is_none() && self.metalink.is_none() && places.next().is_none()).then_some(place)
     }
 
-    /// Whether the content is named by a URL or a Metalink, so that HTTP servers are asked.
+    /// Returns whether the content is named by a URL or a Metalink, so that HTTP servers are asked.
     pub(super) const fn is_web(&self) -> bool {
         !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
     }
 
-    /// Returns the names that the file may have, as far as the locators tell.
+    /// Returns the names that the file may have, as far as the locators show them.
     pub(super) fn file_names(&self) -> FileNames {
         let listed = self.metalink.iter().flat_map(|(metalink, _)| &metalink.files);
         let listed = listed.map(|file| file.file_name().as_bytes().to_vec());
@@ -210,12 +209,12 @@ impl Locators {
         if lower.starts_with("http://") || lower.starts_with("https://") {
             return self.web(name);
         }
-        // The path may also be a pipe, as of <(…), or /dev/stdin.
+        // The path may also be a pipe, such as /dev/stdin or the path that a shell gives for <(…).
         if path.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return self.list(path);
         }
         if is_host_and_path(name) {
-            // A name without a scheme is taken for an http: URL, as by curl.
+            // A name without a scheme counts as an http: URL, as with curl.
             return self.web(&format!("http://{name}"));
         }
         if is_list(name) {
@@ -275,7 +274,7 @@ impl Locators {
             ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))).at(path).because(e),
             _ => Error::usage(format!("{}: {e}", show(path))).at(path).because(e),
         })?;
-        // Whether this looks like the wanted file itself, not like a Metalink.
+        // These bytes look like the wanted file itself, not like a Metalink.
         let is_other = |bytes: &[u8]| bytes.len() > METALINK_MAX || !bytes.contains(&b'<');
         let metalink = Metalink::parse(&bytes).map_err(|e| {
             let why = if is_other(&bytes) {
@@ -295,19 +294,19 @@ impl Locators {
     }
 }
 
-/// The message for names that several files cannot have.
+/// The message for names that cannot name several files.
 const NOT_EACH: &str = "`each` fetches URLs of files, each as a file of its own: fetch a URI, a Metalink or \
                         a name in a network by itself";
 
-/// What a request names beside a Metalink.
+/// Lists the other names in a request that has a Metalink.
 pub(super) struct Beside {
     /// The origins of the URLs that the caller named.
     pub(super) origins: Vec<Origin>,
-    /// Whether there are URLs of files.
+    /// Whether URLs of files are named.
     pub(super) urls: bool,
-    /// How many URLs of Metalinks there are.
+    /// The number of URLs of Metalinks.
     pub(super) lists: usize,
-    /// Whether there is a URI.
+    /// Whether a URI is named.
     pub(super) uri: bool,
 }
 
@@ -322,7 +321,7 @@ impl Beside {
     }
 }
 
-/// Returns a URL, or what was meant to be one, without name and password, so that it may be shown.
+/// Returns a URL, or a text meant as one, without name and password, so that it may be shown.
 fn without_user(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -330,7 +329,8 @@ fn without_user(text: &str) -> String {
     format!("{scheme}://{}", &rest[start..])
 }
 
-/// Whether a name that is no file is a URL without its scheme: a host with a dot or a port, and a path.
+/// Returns whether a name that is no file is a URL without its scheme: a host with a dot or a port, and a
+/// path.
 fn is_host_and_path(name: &str) -> bool {
     name.split_once('/').is_some_and(|(host, path)| {
         let is_host = (host.contains(['.', ':']) || host == "localhost") && !host.starts_with('.');
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!((asked.urls.len(), asked.origins), (2, vec![named]), "not the URI's mirrors");
         let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
         assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
-        // URLs without a scheme are accepted, as by curl.
+        // URLs without a scheme are accepted, as curl does.
         let asked = names(&["h.example/x?y", "localhost/z", "[::1]:80/w", "h.example/x.meta4"]);
         let asked = asked.expect("URLs");
         let urls: Vec<&str> = asked.urls.iter().chain(&asked.lists).map(Url::as_str).collect();

@@ -1,9 +1,9 @@
-//! The HTTP part of a transfer: the mirrors, the routes to them, and the pool of missing blocks that they
-//! share.
+//! Drives the HTTP part of a transfer: the mirrors, the routes to them, and the pool of missing blocks that
+//! they share.
 //!
-//! Joins three parts that know nothing of each other: the scheduler (here called the machine) that decides
-//! which range is requested from which mirror ([`anabranch_mirror::range_scheduler`]), the client that sends
-//! the requests ([`anabranch_http::client`]), and the pool of missing blocks. The pool is a
+//! The driver joins three independent parts: the scheduler (here called the machine) that decides which range
+//! is requested from which mirror ([`anabranch_mirror::range_scheduler`]), the client that sends the requests
+//! ([`anabranch_http::client`]), and the pool of missing blocks. The pool is a
 //! [`VerifiedPool`](verified_pool::VerifiedPool) if only mirrors have the content. If sources that speak mmTP
 //! have it too, the pool is the subscriber, with which mirrors reserve blocks.
 
@@ -37,9 +37,9 @@ use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
 use crate::{Error, Result};
 
-/// How a mirror is treated whose `ETag` or date has changed since it was first asked. Either its file has
-/// changed, or the change means nothing: some servers send another `ETag` with each answer, and some are
-/// several machines with an `ETag` each.
+/// Says how to treat a mirror whose `ETag` or date has changed since its first answer. Either its file has
+/// changed, or the change has no meaning: some servers send another `ETag` with each answer, and some consist
+/// of several machines with an `ETag` each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangedVersion {
     /// The mirror is used without a validator, because the hash of the whole file tells which bytes are
@@ -51,7 +51,7 @@ enum ChangedVersion {
     Out,
 }
 
-/// What an attempt finds out about the variant that it tries.
+/// Says what an attempt finds out about the variant that it tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// All blocks were there, and the hash of the whole file did not match.
@@ -60,7 +60,7 @@ pub(super) enum Found {
     Differ,
 }
 
-/// What an attempt finds out about its mirrors, for the next attempt.
+/// Holds the findings of an attempt about its mirrors, for the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) found: Option<Found>,
@@ -77,23 +77,23 @@ pub(super) struct Findings {
     pub(super) tried_before: Option<MirrorId>,
 }
 
-/// What is known of a mirror.
+/// Holds the state of a mirror.
 struct MirrorState {
     status: ServerStatus,
     mirror: Mirror,
     /// The number under which the subscriber counts this mirror as a source; `None` unless mmTP sources have
     /// the content too, so that mirrors reserve blocks with the subscriber.
     source: Option<SourceId>,
-    /// Whether the user has been told what this mirror without ranges is used for.
+    /// Whether the user has been told how this mirror without ranges is used.
     reserve: bool,
-    /// How many requests for ranges the mirror has begun to answer.
+    /// The number of range requests that the mirror has begun to answer.
     answers: u64,
-    /// How a change of the mirror's `ETag` or date since it was first asked is treated; `None` if neither has
+    /// The treatment of a change of the mirror's `ETag` or date since its first answer; `None` if neither has
     /// changed.
     changed: Option<ChangedVersion>,
 }
 
-/// An event of the mirrors' pool that the caller handles.
+/// Reports an event of the mirrors' pool that the caller handles.
 pub(super) enum PoolEvent {
     /// A block that is verified as far as it can be. `mark` is the number of the mirror that delivered it:
     /// see [`Slot::mark`](crate::target::journal::Slot::mark).
@@ -109,7 +109,7 @@ pub(super) enum PoolEvent {
     Complete,
 }
 
-/// Everything about HTTP in a transfer.
+/// Drives HTTP in a transfer.
 pub(super) struct MirrorDriver {
     config: MirrorConfig,
     machine: RangeScheduler,
@@ -120,7 +120,7 @@ pub(super) struct MirrorDriver {
     seed: [u8; 32],
     /// The number of each mirror's version in the journal, with which blocks are marked.
     numbers: Vec<Option<u8>>,
-    /// Since when the driver has been waiting for samples of other mirrors.
+    /// The time since which the driver has been waiting for samples of other mirrors.
     waiting: Option<Time>,
     /// Whether the user has been warned that some samples are no longer waited for.
     has_warned: bool,
@@ -138,7 +138,7 @@ pub(super) struct MirrorDriver {
     tried_before: Option<MirrorId>,
 }
 
-/// The routes to mirrors, and how new ones are made.
+/// Holds the routes to mirrors, and the data from which new routes are made.
 struct Routing {
     routes: Vec<Route>,
     /// The local ends that the user named.
@@ -155,7 +155,7 @@ struct Routing {
 pub(super) struct MirrorConfig {
     pub(super) mirrors: Vec<Mirror>,
     pub(super) length: u64,
-    /// How the parts of the file are checked. If blocks are reserved with the subscriber, this check applies
+    /// The check of the parts of the file. If blocks are reserved with the subscriber, this check applies
     /// only once no source answers any more.
     pub(super) check: Check,
     /// Whether blocks are reserved with the subscriber, because sources have the content too.
@@ -192,7 +192,7 @@ impl MirrorDriver {
             .collect()
     }
 
-    /// Whether the mirrors fetch the content without the subscriber.
+    /// Returns whether the mirrors fetch the content without the subscriber.
     pub(super) const fn is_alone(&self) -> bool {
         matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
     }
@@ -210,7 +210,7 @@ impl MirrorDriver {
         &self.config.verified_alone
     }
 
-    /// Whether some mirror may still deliver blocks.
+    /// Returns whether some mirror may still deliver blocks.
     pub(super) fn can_supply(&self) -> bool {
         self.machine.has_usable_connection()
     }
@@ -267,8 +267,8 @@ impl MirrorDriver {
         }
     }
 
-    /// Bans a mirror that sent wrong bytes. The subscriber or the pool has found this out, and the user has
-    /// been told.
+    /// Bans a mirror that sent wrong bytes. The subscriber or the pool has found this out and has reported
+    /// it.
     pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
         let reason = self.wrong_bytes(block);
         let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
@@ -288,11 +288,11 @@ impl MirrorDriver {
     }
 
     /// Carries out the commands of the scheduler and handles the events of the pool until both wait; returns
-    /// until when.
+    /// the time until which they wait.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if mirrors differ and nothing tells which is right;
-    /// the error of the mirrors if none is left.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if mirrors differ and no hash tells which is right;
+    /// the error of the mirrors if no mirror is left.
     pub(super) fn drain(
         &mut self,
         subscriber: &mut Subscriber,
@@ -393,7 +393,7 @@ impl MirrorDriver {
         Ok(again)
     }
 
-    /// Tells the scheduler not to ask a mirror any more.
+    /// Stops the scheduler from using a mirror.
     fn no_more(&mut self, now: Time, mirror: MirrorId, subscriber: &mut Subscriber) {
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
@@ -411,7 +411,7 @@ impl MirrorDriver {
         is_new.then_some(url)
     }
 
-    /// Returns what this attempt has found out.
+    /// Returns the findings of this attempt.
     pub(super) fn findings(&self) -> Findings {
         let differences = match &self.pool {
             PoolState::Plain(plain) => plain.differences(),
@@ -441,12 +441,12 @@ impl MirrorDriver {
         (its.map(|state| state.mirror.url.as_str().to_owned()), is_one && !self.config.has_others)
     }
 
-    /// Whether the version of a mirror differs from the one that it had when it was first asked.
+    /// Returns whether the version of a mirror differs from its version when it was first asked.
     fn has_changed(&self, mirror: MirrorId) -> bool {
         self.mirrors.get(usize::from(mirror)).is_none_or(|state| state.changed.is_some())
     }
 
-    /// Whether a hash of the whole file tells whether the mirrors have the right variant.
+    /// Returns whether a hash of the whole file tells whether the mirrors have the right variant.
     pub(super) const fn is_judged(&self) -> bool {
         self.config.judged
     }
@@ -474,7 +474,7 @@ impl MirrorDriver {
         names.join(" and ")
     }
 
-    /// Whether mirrors are only compared with each other: no hash of the content is known.
+    /// Returns whether mirrors are only compared with each other, because no hash of the content is known.
     pub(super) fn is_hashless(&self) -> bool {
         let only_compares = matches!(&self.pool, PoolState::Plain(plain) if plain.only_compares());
         only_compares && !self.config.judged
@@ -493,7 +493,7 @@ impl MirrorDriver {
             false if has_brought => "what arrived is kept: name another",
             false => "name another",
             // The mirrors changed their version, and without a hash no other URL is known to have the version
-            // that arrived.
+            // of the bytes that arrived.
             true if have_changed => {
                 "what arrived is of the version that it had, and no other URL goes on with that without a \
                  hash: remove the part to begin anew"
@@ -503,7 +503,7 @@ impl MirrorDriver {
         code.error(format!("{why}; {advice}"))
     }
 
-    /// Returns the mirrors that have delivered something, whether given up or not.
+    /// Returns the mirrors that have delivered bytes, including mirrors that were given up.
     fn brought(&self) -> impl Iterator<Item = &MirrorState> {
         let reports = || self.machine.connections().zip(&self.network.routes);
         let brought = move |number: usize| {
@@ -512,7 +512,7 @@ impl MirrorDriver {
         self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
 
-    /// Whether the driver is waiting for samples of other mirrors.
+    /// Returns whether the driver is waiting for samples of other mirrors.
     pub(super) const fn is_comparing(&self) -> bool {
         self.waiting.is_some()
     }
@@ -531,7 +531,7 @@ fn sources(mirrors: &[MirrorState]) -> Vec<Option<SourceId>> {
     mirrors.iter().map(|state| state.source).collect()
 }
 
-/// Describes the place of a block in the file, for people.
+/// Describes the position of a block in the file, for people.
 fn place_of(block: u64) -> String {
     format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
 }

@@ -16,10 +16,10 @@ use crate::filenames::{refusal, show};
 /// The number of characters of a refused name that are shown.
 const SHOWN_MAX: usize = 80;
 
-/// An offered name, preceded by who offers it.
+/// An offered name, preceded by its origin in words.
 type Offer = (String, Vec<u8>);
 
-/// The names that are offered, the likeliest first.
+/// Holds the names that are offered, the likeliest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfferedNames {
     names: Vec<Offer>,
@@ -51,16 +51,16 @@ impl OfferedNames {
         }
     }
 
-    /// Returns the first name that a file may have here.
+    /// Returns the first offered name that a file may have here.
     pub(super) fn chosen(&self) -> Option<&[u8]> {
         self.names.iter().map(|(_, name)| &name[..]).find(|name| refusal(name).is_none())
     }
 
-    /// Returns the path of the file or the directory. If the first name that was offered was not taken, tells
-    /// the user.
+    /// Returns the path of the file or the directory. Tells the user if the first offered name was not
+    /// usable.
     ///
     /// # Errors
-    /// As [`Output::file_path`](crate::target::Output::file_path).
+    /// The errors of [`Output::file_path`](crate::target::Output::file_path).
     pub(super) fn path(
         &self,
         request: &Request,
@@ -88,7 +88,7 @@ impl OfferedNames {
         Ok(path)
     }
 
-    /// Returns a clause about the name that was not taken, and why.
+    /// Returns a clause about the first offered name, if it was refused, and the reason.
     fn refused(&self) -> Option<String> {
         if let Some((by, name)) = self.names.first()
             && let Some(why) = refusal(name)

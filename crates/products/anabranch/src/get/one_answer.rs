@@ -1,9 +1,10 @@
-//! Fetches a file whose length no server says: its body is sent in chunks, because it is generated while it
+//! Fetches a file whose length no server states: its body is sent in chunks, because it is generated while it
 //! is sent.
 //!
 //! No server can be asked for ranges of such a file. One answer of one server is written into a file without
-//! a name. If the answer breaks off, nothing of it is kept, because another answer may have other bytes. Once
-//! the answer is complete, its length is known, and the content is put into its place like every other.
+//! a name. If the answer breaks off, all its bytes are dropped, because another answer may have other bytes.
+//! Once the answer is complete, its length is known, and the content is put into its place like every other
+//! content.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,10 +28,10 @@ use crate::report::one_a_path;
 use crate::target::{DestPath, Finished, Output, Target, make_way, wrong_piece};
 use crate::{Error, PathProgress, PathState, Progress, Result};
 
-/// The most requests for the answer, the first one included.
+/// The largest number of requests for the answer, including the first.
 const TRIES_MAX: u32 = 4;
 
-/// A whole file that arrived in one answer.
+/// Holds a whole file that arrived in one answer.
 #[derive(Debug)]
 pub(super) struct OneAnswer {
     file: File,
@@ -40,7 +41,7 @@ pub(super) struct OneAnswer {
     pub(super) progress: Progress,
 }
 
-/// The stage of the event loop that fetches the answer.
+/// Fetches the answer, as a stage of the event loop.
 struct Taking {
     url: Url,
     /// Whether the user named the origin of the URL.
@@ -48,13 +49,13 @@ struct Taking {
     via: Egress,
     file: File,
     bytes: u64,
-    /// How many requests have been sent, including the pending one.
+    /// The number of requests that have been sent, including the pending one.
     tries: u32,
     is_asked: bool,
     ask_at: Time,
     start: Time,
     heard: u64,
-    /// When the last request was sent or the last bytes arrived, whichever was later.
+    /// The time at which the last request was sent or the last bytes arrived, whichever was later.
     heard_at: Time,
     /// The sum of the silences that preceded the failures of earlier requests.
     silence: Span,
@@ -223,12 +224,12 @@ impl OneAnswer {
         read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")).because(e))
     }
 
-    /// Puts the file into its place, if it is what is demanded. It goes there as a part file first, like
-    /// every content, and is not mixed with parts of other contents there. It is checked against the hashes
-    /// of `pieces`, if there are any.
+    /// Puts the file into its place, if it meets the demands. It becomes a part file first, like every
+    /// content, and is not mixed with parts of other contents there. It is checked against the hashes of
+    /// `pieces`, if there are any.
     ///
     /// # Errors
-    /// The same as for every complete content.
+    /// The errors of every complete content.
     pub(super) fn put(
         &self,
         pieces: Option<&Pieces>,

@@ -1,9 +1,8 @@
 //! Fetches parts of a file without the rest.
 //!
-//! A transfer of ranges is one that is [read in order](super::Reader) and whose other blocks count as if they
-//! were here. So it uses all mirrors and paths, and verifies blocks, as every other transfer does. What is
-//! refused: a directory, several files. What cannot be done: a check of the whole file, its signature among
-//! them.
+//! A transfer of ranges is a transfer that is [read in order](super::Reader) and whose other blocks count as
+//! if they had arrived. So it uses all mirrors and paths, and verifies blocks, as every other transfer does.
+//! It refuses directories and several files. It cannot check the whole file or its signature.
 
 use std::ops::Range;
 #[cfg(feature = "tokio")]
@@ -17,7 +16,7 @@ use super::reassembly_buffer::{Block, ReadHalf};
 use super::transfer::{Events, Transfer};
 use crate::{Report, Result};
 
-/// The bytes of ranges of a file: see [`Get::get_ranges`](super::Get::get_ranges).
+/// Holds the bytes of ranges of a file: see [`Get::get_ranges`](super::Get::get_ranges).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Ranges {
@@ -28,9 +27,8 @@ pub struct Ranges {
     pub report: Report,
 }
 
-/// A transfer of ranges that runs on a thread of its own: see
-/// [`Get::start_ranges`](super::Get::start_ranges). With the feature `tokio` it is a [`Future`]; it needs no
-/// particular executor.
+/// Runs a transfer of ranges on a separate thread: see [`Get::start_ranges`](super::Get::start_ranges). With
+/// the feature `tokio` it is a [`Future`]; it needs no particular executor.
 #[must_use = "dropping it stops the transfer"]
 #[derive(Debug)]
 pub struct RangesTransfer {
@@ -45,10 +43,10 @@ impl RangesTransfer {
         Self { bytes: vec![Vec::new(); ranges.len()], ranges, blocks, transfer }
     }
 
-    /// Waits until all bytes are here.
+    /// Waits until all bytes have arrived and returns them.
     ///
     /// # Errors
-    /// As [`Get::get_range`](super::Get::get_range).
+    /// The errors of [`Get::get_range`](super::Get::get_range).
     pub fn wait(mut self) -> Result<Ranges> {
         while let Some(block) = self.blocks.next() {
             self.take(&block);
@@ -63,7 +61,7 @@ impl RangesTransfer {
         self.transfer.events()
     }
 
-    /// Adds the bytes of a block to each range that it is in. Blocks come in order.
+    /// Adds the bytes of a block to each range that contains them. Blocks come in order.
     fn take(&mut self, (number, block): &Block) {
         let start = number * BLOCK_BYTES as u64;
         let end = start + block.len() as u64;

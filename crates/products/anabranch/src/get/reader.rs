@@ -10,10 +10,10 @@ use super::reassembly_buffer::ReadHalf;
 use super::transfer::{Events, Transfer};
 use crate::{Report, Result};
 
-/// A content that is read in order while it arrives from all servers that have it: see
+/// Reads a content in order while it arrives from all servers that have it: see
 /// [`Get::read`](super::Get::read).
 ///
-/// The transfer runs on a thread of its own and stays at most [`READ_AHEAD_BYTES`](super::READ_AHEAD_BYTES)
+/// The transfer runs on a separate thread and stays at most [`READ_AHEAD_BYTES`](super::READ_AHEAD_BYTES)
 /// ahead of the bytes that have been read. Dropping the reader stops the transfer.
 ///
 /// **What is verified.** If the hashes of blocks or pieces are known, every byte is verified before it is
@@ -53,7 +53,7 @@ impl Reader {
         self.ended.as_ref()?.as_ref().ok()
     }
 
-    /// Returns the events of the transfer; see [`Events`]. They end when the transfer has ended, which is not
+    /// Returns the events of the transfer; see [`Events`]. They end with the transfer, which does not end
     /// before all bytes have been read.
     #[must_use]
     pub fn events(&self) -> Events {

@@ -1,10 +1,11 @@
-//! The buffer between a transfer and the reader of its content: a bounded number of blocks, read in order.
+//! Buffers blocks between a transfer and the reader of its content: a bounded number of blocks, read in
+//! order.
 //!
 //! The transfer [puts](ReassemblyBuffer::put) blocks in any order; the [`ReadHalf`] takes them in order and
 //! hashes them. The schedulers may ask for blocks up to the [horizon](ReassemblyBuffer::new_horizon), which
-//! moves in steps, so that ranges do not become as short as what was just read. A content is complete when
-//! all of it has been taken and has the right hash. If only some blocks are wanted ([`Selection`]), the
-//! others count as if they were here: the content is complete when the wanted ones have been taken.
+//! moves in steps, so that ranges do not become as short as the last read. A content is complete when the
+//! reader has taken all of it and its hash is right. If only some blocks are wanted ([`Selection`]), the
+//! others count as if they had arrived: the content is complete when the wanted blocks have been taken.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,30 +24,31 @@ use crate::monitor::Monitor;
 use crate::target::{Demands, Dissent, Mismatch, hold};
 use crate::{Error, Result, Stop};
 
-/// How far ahead of the reader blocks are requested. No more than this waits to be read; where a server sends
-/// the whole file at once, or a Metalink's pieces are long, no more than twice this.
+/// The number of bytes ahead of the reader up to which blocks are requested. At most this number waits to be
+/// read; where a server sends the whole file at once, or a Metalink's pieces are long, at most twice this
+/// number.
 pub const READ_AHEAD_BYTES: u64 = 32 << 20;
 
-/// The same limit in blocks.
+/// The limit [`READ_AHEAD_BYTES`] in blocks.
 const AHEAD_BLOCKS: u64 = READ_AHEAD_BYTES / BLOCK_BYTES as u64;
-/// The horizon moves in steps of this many blocks.
+/// The number of blocks by which the horizon moves at once.
 const STEP_BLOCKS: u64 = AHEAD_BLOCKS / 8;
-/// A block that arrives unrequested, this far ahead of the reader, is held back until the reader is closer.
+/// A block that arrives unrequested this far ahead of the reader is held back until the reader is closer.
 const BLOCKS_MAX: u64 = 2 * AHEAD_BLOCKS;
-/// How often a waiting transfer checks whether it has been stopped.
+/// The time between two checks of a waiting transfer whether it has been stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The number and the bytes of a block.
 pub(super) type Block = (u64, Vec<u8>);
 
-/// The transfer's end of the buffer. All clones share one buffer.
+/// Holds the transfer's end of the buffer. All clones share one buffer.
 #[derive(Clone, Debug)]
 pub(super) struct ReassemblyBuffer {
     shared: Arc<Shared>,
     stop: Stop,
 }
 
-/// The reader's end of the buffer.
+/// Holds the reader's end of the buffer.
 #[derive(Debug)]
 pub(super) struct ReadHalf {
     shared: Arc<Shared>,
@@ -63,7 +65,7 @@ type Shared = Monitor<State>;
 struct State {
     /// The blocks that are wanted.
     selection: Selection,
-    /// The content that is read and what it must be, once that is known.
+    /// The content that is read and the demands on it, once both are known.
     content: Option<(ContentId, Demands)>,
     /// The first wanted block that has not been taken.
     next: u64,
@@ -78,17 +80,17 @@ struct State {
     /// The task that is waiting for it.
     #[cfg(feature = "tokio")]
     task: Option<std::task::Waker>,
-    /// What was taken, once that is all that is wanted.
+    /// The result of the reading, once the reader has taken all wanted blocks.
     taken: Option<Taken>,
     ended: bool,
 }
 
-/// What a reader has taken.
+/// Says which part of the content a reader has taken.
 #[derive(Clone, Copy, Debug)]
 enum Taken {
     /// The whole content, with these hashes.
     Whole(Hashes),
-    /// Some blocks of it.
+    /// Only the wanted blocks of the content.
     Blocks,
 }
 
@@ -101,7 +103,7 @@ struct Hashers {
 #[derive(Clone, Copy, Debug)]
 struct Hashes {
     root: [u8; 32],
-    /// The SHA-2 hashes of the kinds that are known of the content.
+    /// The known kinds of SHA-2 hashes of the content.
     digests: Digests,
 }
 
@@ -114,7 +116,7 @@ pub(super) fn pair(stop: Stop, selection: Selection) -> (ReassemblyBuffer, ReadH
 }
 
 impl ReassemblyBuffer {
-    /// Sets the content that is read; returns how many of its wanted bytes have arrived already.
+    /// Sets the content that is read; returns the number of its wanted bytes that have already arrived.
     pub(super) fn open(&self, id: ContentId, demands: impl Into<Demands>) -> u64 {
         let mut state = self.shared.lock();
         (state.content, state.horizon) = (Some((id, demands.into())), 0);
@@ -126,17 +128,17 @@ impl ReassemblyBuffer {
         here
     }
 
-    /// Returns how many bytes of a content are wanted.
+    /// Returns the number of bytes of a content that are wanted.
     pub(super) fn wanted_bytes(&self, id: &ContentId) -> u64 {
         self.shared.lock().selection.bytes_below(id.blocks(), id)
     }
 
-    /// Whether the whole content is wanted.
+    /// Returns whether the whole content is wanted.
     pub(super) fn is_whole(&self) -> bool {
         self.shared.lock().selection.is_whole()
     }
 
-    /// Whether a block has arrived already, taken or not, or is not wanted.
+    /// Returns whether a block has already arrived, taken or not, or is not wanted.
     pub(super) fn holds(&self, block: u64) -> bool {
         self.shared.lock().holds(block)
     }
@@ -187,8 +189,8 @@ impl ReassemblyBuffer {
         self.shared.lock().blocks.clear();
     }
 
-    /// Discards the hashes that this server states for the content: it has sent other bytes than other
-    /// mirrors.
+    /// Discards the hashes that this server states for the content, because the server has sent other bytes
+    /// than other mirrors.
     pub(super) fn distrust(&self, origin: &str) {
         if let Some((_, demands)) = &mut self.shared.lock().content {
             demands.claims.retain(|claim| claim.origin != origin);
@@ -199,7 +201,7 @@ impl ReassemblyBuffer {
     /// and a notice for each server that states another hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the content is not what it must be,
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the content does not meet its demands,
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the transfer is stopped.
     pub(super) fn complete(&self) -> Result<([u8; 32], Vec<String>)> {
         let mut state = self.shared.lock();
@@ -223,7 +225,7 @@ impl ReassemblyBuffer {
         (std::mem::replace(&mut state.horizon, horizon) != horizon).then_some(horizon)
     }
 
-    /// Whether the transfer waits for the reader, not for a source.
+    /// Returns whether the transfer waits for the reader, not for a source.
     pub(super) fn can_be_read(&self) -> bool {
         self.shared.lock().can_be_read()
     }
@@ -239,8 +241,8 @@ impl ReassemblyBuffer {
 }
 
 impl ReadHalf {
-    /// Waits for the next wanted block, and returns its number and its bytes; `None` if nothing follows, for
-    /// whatever reason.
+    /// Waits for the next wanted block, and returns its number and its bytes; `None` if no block follows, for
+    /// any reason.
     pub(super) fn next(&mut self) -> Option<Block> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -256,8 +258,8 @@ impl ReadHalf {
         }
     }
 
-    /// Returns the next wanted block, as [`next`](Self::next) does, without waiting: the task of `context` is
-    /// woken when it may be there.
+    /// Returns the next wanted block, as [`next`](Self::next) does, without waiting. The task of `context` is
+    /// woken when the block may have arrived.
     #[cfg(feature = "tokio")]
     pub(super) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Block>> {
         let shared = Arc::clone(&self.shared);
@@ -269,7 +271,7 @@ impl ReadHalf {
         Poll::Pending
     }
 
-    /// Takes the next wanted block if it is there; returns `Some(None)` if nothing follows.
+    /// Takes the next wanted block if it has arrived; returns `Some(None)` if no block follows.
     fn take(&mut self, state: &mut State) -> Option<Option<Block>> {
         state.waiting = false;
         if state.ended {
@@ -304,7 +306,7 @@ impl ReadHalf {
         None
     }
 
-    /// Returns how many bytes could be taken, now or when the blocks before them have arrived.
+    /// Returns the number of bytes that could be taken, now or when the blocks before them have arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.shared.lock().bytes()
     }

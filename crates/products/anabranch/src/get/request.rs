@@ -1,4 +1,4 @@
-//! The request of a caller, with every option checked.
+//! Holds the request of a caller, after every option was checked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::target::Room;
 use crate::target::{DestPath, Output};
 use crate::{Error, Result};
 
-/// How to fetch what [`Locators`](super::locators::Locators) name, and where to put it.
+/// Says how to fetch the content that [`Locators`](super::locators::Locators) name, and where to put it.
 pub(crate) struct Request {
     /// Sources that speak mmTP, besides those of the URI.
     pub(super) from: Vec<HostPort>,
@@ -31,7 +31,7 @@ pub(crate) struct Request {
     pub(super) reader: Option<ReassemblyBuffer>,
     pub(super) algorithm: Algorithm,
     pub(super) groups: Groups,
-    /// The transfer is given up after this time without an answer.
+    /// The time without an answer after which the transfer is given up.
     pub(super) timeout: Span,
     /// Whether another file at the destination may be overwritten.
     pub(super) force: bool,
@@ -62,7 +62,7 @@ impl Request {
         Ok(place)
     }
 
-    /// Whether only a part of the content is wanted, so that no hash of the whole can be checked.
+    /// Returns whether only a part of the content is wanted, so that no hash of the whole can be checked.
     pub(super) fn is_of_a_part(&self) -> bool {
         self.reader.as_ref().is_some_and(|buffer| !buffer.is_whole())
     }
@@ -95,7 +95,7 @@ pub(super) fn span(duration: Duration) -> Span {
     Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The rate zero, which is refused because nothing would arrive.
+/// The rate zero, which is refused because no bytes would arrive.
 const NO_RATE: Rate = Rate::from_bytes(0);
 
 /// Parses the local ends in `named`, each perhaps with a rate limit, and returns them and all limits.

@@ -1,11 +1,11 @@
-//! The blocks of a content that are wanted, if not all of them are.
+//! Selects the blocks of a content that are wanted, if not all are.
 
 use std::ops::Range;
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 
-/// The wanted blocks of a content.
+/// Selects the wanted blocks of a content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Selection {
     /// All blocks.
@@ -33,12 +33,12 @@ impl Selection {
         Self::Blocks(merged)
     }
 
-    /// Whether all blocks are wanted.
+    /// Returns whether all blocks are wanted.
     pub(super) const fn is_whole(&self) -> bool {
         matches!(self, Self::Whole)
     }
 
-    /// Whether a block is wanted.
+    /// Returns whether a block is wanted.
     pub(super) fn has(&self, block: u64) -> bool {
         match self {
             Self::Whole => true,
@@ -49,8 +49,8 @@ impl Selection {
         }
     }
 
-    /// Returns the first wanted block from `block` on, of a content of `blocks` blocks; `blocks` if there is
-    /// none.
+    /// Returns the first wanted block from `block` on in a content of `blocks` blocks; `blocks` if no such
+    /// block follows.
     pub(super) fn next(&self, block: u64, blocks: u64) -> u64 {
         let next = match self {
             Self::Whole => block,
@@ -62,7 +62,7 @@ impl Selection {
         next.min(blocks)
     }
 
-    /// Returns how many bytes the wanted blocks below block `end` have.
+    /// Returns the number of bytes in the wanted blocks below block `end`.
     pub(super) fn bytes_below(&self, end: u64, id: &ContentId) -> u64 {
         let bytes = |blocks: Range<u64>| {
             let at = |block: u64| block.saturating_mul(BLOCK_BYTES as u64).min(id.length);

@@ -1,4 +1,4 @@
-//! The options of a fetch as the caller gives them, independent of content and destination.
+//! Holds the options of a fetch as the caller gives them, independent of content and destination.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::{Client, Error, Result};
 /// The time without any answer after which a transfer gives up, unless the caller sets another.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time between two reports of progress, unless the caller sets another.
+/// The least time between two reports of progress, unless the caller sets another.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// The options that the methods of [`Get`](super::Get) set. They are checked when a transfer begins.
@@ -44,7 +44,7 @@ pub(super) struct Settings {
     pub(super) keyring: Option<PathBuf>,
     pub(super) http: Options,
     pub(super) history: History,
-    /// Whether every URL is of a file of its own.
+    /// Whether every URL has a separate file.
     pub(super) is_each: bool,
     /// The client whose threads run the transfer.
     pub(super) client: Option<Client>,
@@ -93,11 +93,11 @@ impl Settings {
         Ok(Self { checksum, ..self })
     }
 
-    /// Fetches the list of hashes that has a URL, if there is one. The user's secrets are sent to its server
+    /// Fetches the list of hashes whose URL is set, if there is one. The user's secrets are sent to its server
     /// only if the server is one of `named`, the origins of the file's URLs.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the URL or an option makes no sense; the error of the
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the URL or an option is not valid; the error of the
     /// list's server.
     pub(super) fn with_list(mut self, named: &[Origin], observer: &mut Observer<'_>) -> Result<Self> {
         let Some(url) = self.checksum_url.take() else { return Ok(self) };
@@ -110,11 +110,11 @@ impl Settings {
         Ok(self)
     }
 
-    /// Makes a request for the content that `named` names, with every option checked.
+    /// Makes a request for the content that `named` names, and checks every option.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option makes no sense, or names something that
-    /// does not exist.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option is not valid, or names an object that does
+    /// not exist.
     pub(super) fn request(self, named: &Locators) -> Result<Request> {
         let (via, limits) = local_ends(&self.via, self.limit)?;
         let algorithm =

@@ -1,4 +1,4 @@
-//! Where fetched contents go: into files, a bounded number of which are open at a time, to a reader, or into
+//! Stores fetched contents: in files, a bounded number of which are open at a time, with a reader, or in
 //! memory.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,7 @@ const BEGINS_ANEW: &str =
 /// the download, and which of the existing blocks count.
 pub(super) type Want<'a> = dyn FnMut(ContentId, Here<'_>) -> Result<(DownloadId, Bitmap)> + 'a;
 
-/// What exists already of a content.
+/// Holds the blocks of a content that exist already.
 pub(super) struct Here<'a> {
     /// The blocks that exist.
     pub(super) there: Bitmap,
@@ -42,29 +42,29 @@ pub(super) struct Here<'a> {
     pub(super) records: Option<Records<'a>>,
 }
 
-/// A content that is to be fetched.
+/// Describes a content that is to be fetched.
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) id: ContentId,
-    /// What else the content is known by.
+    /// The other names of the content.
     pub(super) aliases: Aliases,
     pub(super) demands: Demands,
 }
 
-/// One content and its destination, which is looked up when the content's turn comes.
+/// Holds one content and its destination, which is looked up when the content's turn comes.
 pub(super) struct Job {
     pub(super) wanted: Wanted,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
 }
 
-/// The destination of one content.
+/// Names the destination of one content.
 pub(super) enum Destination {
     File(DestPath),
     Reader(ReassemblyBuffer),
 }
 
-/// All contents of one transfer, and what has arrived of them.
+/// Holds all contents of one transfer, and the parts that have arrived.
 #[derive(Default)]
 pub(super) struct Sink {
     waiting: VecDeque<Job>,
@@ -73,7 +73,7 @@ pub(super) struct Sink {
     memory: Option<Vec<u8>>,
     /// The outcome of the content that was finished last.
     finished: Option<Finished>,
-    /// How many contents the transfer has.
+    /// The number of contents of the transfer.
     count: usize,
     /// Gives files their names where there are several contents. `None` before the first is complete.
     writer: Option<Writer>,
@@ -82,7 +82,8 @@ pub(super) struct Sink {
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
-    /// Why a later transfer cannot tell that it fetches the same version of the content, if it cannot.
+    /// The reason why a later transfer cannot tell that it fetches this version of the content; `None` if it
+    /// can.
     forgets: Option<&'static str>,
     /// Notices about the targets that were opened.
     notices: Vec<String>,
@@ -122,8 +123,8 @@ impl Sink {
         new
     }
 
-    /// Opens the next contents, as many as may be open at once, and calls `want` for each with what exists
-    /// already. Returns whether there were any. `checking` is called with the length of a content and the
+    /// Opens the next contents, as many as may be open at once, and calls `want` for each with its existing
+    /// blocks. Returns whether there were any. `checking` is called with the length of a content and the
     /// number of its existing bytes that have been checked; it stops the check by returning false.
     pub(super) fn advance(
         &mut self,
@@ -217,18 +218,18 @@ impl Sink {
         Ok(())
     }
 
-    /// See [`Target::refute`].
+    /// Calls [`Target::refute`] for the file of a download.
     pub(super) fn refute(&mut self, download: DownloadId, url: &str) -> Result<()> {
         self.file(download).map_or(Ok(()), |target| target.refute(url))
     }
 
-    /// See [`Target::tried_alone`].
+    /// Calls [`Target::tried_alone`] for the file of a download.
     pub(super) fn tried_alone(&mut self, download: DownloadId, url: &str) -> Result<()> {
         self.file(download).map_or(Ok(()), |target| target.tried_alone(url))
     }
 
-    /// Discards the hashes that a mirror's origin states for the content: other mirrors show that it has
-    /// lied.
+    /// Discards the hashes that a mirror's origin states for the content, because other mirrors show that the
+    /// origin has lied.
     pub(super) fn distrust(&mut self, download: DownloadId, origin: &str) {
         match self.open.get_mut(&download) {
             Some(SinkEntry::File { target, .. }) => target.distrust(origin),
@@ -244,7 +245,7 @@ impl Sink {
         }
     }
 
-    /// Whether the transfer has several contents, so that the others go on if one cannot be fetched.
+    /// Returns whether the transfer has several contents, so that the others go on if one cannot be fetched.
     pub(super) const fn has_several(&self) -> bool {
         self.count > 1
     }
@@ -257,7 +258,8 @@ impl Sink {
         }
     }
 
-    /// Gives up a content that no source has any more. What has arrived of it is kept, and the others go on.
+    /// Gives up a content that no source has any more. Its bytes that have arrived are kept, and the others
+    /// go on.
     pub(super) fn give_up(&mut self, download: DownloadId) -> Result<()> {
         if let Some(SinkEntry::File { mut target, .. }) = self.open.remove(&download) {
             self.missing.push(target.path());
@@ -294,9 +296,9 @@ impl Sink {
         self.finished
     }
 
-    /// Whether a content whose blocks are all here is wrong, while other bytes may be right. Always false for
-    /// a content that is read in order, which is checked only after all of it has been read. `checking` is as
-    /// in [`advance`](Self::advance).
+    /// Returns whether a content whose blocks have all arrived is wrong, while other bytes may be right.
+    /// Always false for a content that is read in order, which is checked only after all of it has been read.
+    /// `checking` is called as in [`advance`](Self::advance).
     pub(super) fn needs_others(
         &mut self,
         download: DownloadId,
@@ -311,8 +313,8 @@ impl Sink {
         }
     }
 
-    /// Finishes a content whose blocks are all here: checks it, and gives a file its name. `checking` is as
-    /// in [`advance`](Self::advance); if it stops the check, what has arrived is kept.
+    /// Finishes a content whose blocks have all arrived: checks it, and gives a file its name. `checking` is
+    /// called as in [`advance`](Self::advance); if it stops the check, the bytes that have arrived are kept.
     pub(super) fn complete(
         &mut self,
         download: DownloadId,
@@ -379,7 +381,7 @@ impl Sink {
         }
     }
 
-    /// Returns the content that is read in order, if there is one: it is the only content of its transfer.
+    /// Returns the content that is read in order, if there is one; it is the only content of its transfer.
     pub(super) fn reading(&self) -> Option<(DownloadId, &ReassemblyBuffer)> {
         match self.open.first_key_value() {
             Some((download, SinkEntry::Reader(buffer))) => Some((*download, buffer)),
@@ -387,13 +389,13 @@ impl Sink {
         }
     }
 
-    /// Returns how many bytes the next transfer of the same contents would find.
+    /// Returns the number of bytes that the next transfer of these contents would find.
     pub(super) fn kept_bytes(&self) -> u64 {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// Returns a clause that tells what becomes of the bytes that have arrived if the transfer ends early.
-    /// Another transfer cannot use bytes that are `of_one_answer` (the ETag differs in each response) or
+    /// Returns a clause about the fate of the bytes that have arrived if the transfer ends early. Another
+    /// transfer cannot use bytes that are `of_one_answer` (the ETag differs in each response) or
     /// `of_no_version` (no mirror has an ETag or date that stays).
     pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
@@ -410,7 +412,7 @@ impl Sink {
         }
     }
 
-    /// Whether every content is complete or given up.
+    /// Returns whether every content is complete or given up.
     pub(super) fn is_done(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()
     }
@@ -420,13 +422,13 @@ impl Sink {
         self.memory.unwrap_or_default()
     }
 
-    /// Whether there are contents for files or a reader, so that this is not about a manifest or a name.
+    /// Returns whether the sink has contents for files or a reader, not only a manifest or a name.
     pub(super) const fn has_contents(&self) -> bool {
         self.count > 0
     }
 
-    /// Returns the bytes of all contents, those of them that have arrived, and those that existed before this
-    /// run.
+    /// Returns three numbers of bytes: of all contents, of those that have arrived, and of those that existed
+    /// before this run.
     pub(super) const fn bytes(&self) -> (u64, u64, u64) {
         (self.total_bytes, self.done_bytes, self.resumed_bytes)
     }

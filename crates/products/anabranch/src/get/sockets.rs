@@ -1,4 +1,5 @@
-//! The real world: a clock, a poller, an HTTP client, UDP sockets, and the system's names and links.
+//! Implements the real world: a clock, a poller, an HTTP client, UDP sockets, and the system's names and
+//! links.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,7 +26,7 @@ const READS_A_TURN: usize = 4;
 /// The time between two looks at the links, if the system does not report changes.
 const RELOOK_EVERY: Span = Span::from_secs(1);
 
-/// The real world, as a [`World`].
+/// Implements [`World`] by real sockets and the system's clock.
 pub(super) struct Sockets {
     clock: Clock,
     poller: Poller,
@@ -39,10 +40,10 @@ pub(super) struct Sockets {
     client: Option<Client>,
     /// The fetches that have not ended, by the client's numbers.
     fetches: BTreeSet<FetchId>,
-    /// The client's number of a fetch is this plus the fetch's number. It rises with each stage, so that late
-    /// events of one stage are not taken for those of the next.
+    /// The difference between the client's number of a fetch and the fetch's own number. It rises with each
+    /// stage, so that late events of one stage do not count for the next.
     first_fetch: FetchId,
-    /// A number larger than that of any fetch so far.
+    /// A number larger than the number of any fetch so far.
     next_fetch: FetchId,
     /// The routes whose receive window is bounded.
     windows: BTreeSet<RouteId>,

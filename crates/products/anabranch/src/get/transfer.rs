@@ -1,4 +1,4 @@
-//! Runs a transfer on a thread of its own, and gives the handle to it.
+//! Runs a transfer on a separate thread, and returns its handle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::{Client, Control, Error, Event, Report, Result, Stop};
 /// The largest number of events that wait for a listener; the oldest are dropped.
 const EVENTS_MAX: usize = 1_024;
 
-/// A transfer that runs on a thread of its own.
+/// Handles a transfer that runs on a separate thread.
 ///
 /// A program can wait for the transfer ([`wait`](Self::wait)), listen to it ([`events`](Self::events)) and
 /// [stop](Self::stop) it. With the feature `tokio` it is a [`Future`] of its report, and its events are a
 /// `Stream`; it needs no particular executor.
 ///
-/// Dropping it stops the transfer without waiting for its end. The bytes that have arrived are kept. The
-/// destination stays in use until the thread has ended, some milliseconds later. To wait for that, call
+/// Dropping the handle stops the transfer without waiting for its end. The bytes that have arrived are kept.
+/// The destination stays in use until the thread has ended, some milliseconds later. To wait for that, call
 /// [`stop`](Self::stop) and then [`wait`](Self::wait).
 #[must_use = "dropping it stops the transfer"]
 #[derive(Debug)]
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl Transfer {
-    /// Calls `run`, which `stop` stops, on a thread of its own or on one of the client's.
+    /// Calls `run`, which `stop` stops, on a new thread or on a thread of the client.
     pub(super) fn spawn(
         stop: Stop,
         client: Option<&Client>,
@@ -93,7 +93,7 @@ impl Transfer {
     /// Waits until the transfer has ended, and returns its report.
     ///
     /// # Errors
-    /// As [`Download::run`](super::Download::run).
+    /// The errors of [`Download::run`](super::Download::run).
     pub fn wait(self) -> Result<Report> {
         self.join()
     }
@@ -199,8 +199,8 @@ impl Future for Transfer {
 
 #[cfg(feature = "tokio")]
 impl Events {
-    /// Turns this into a stream for async code. The `next` of [`Events`] itself is that of an iterator, and
-    /// blocks.
+    /// Turns the events into a stream for async code. The method `next` of [`Events`] itself belongs to an
+    /// iterator, and blocks.
     #[must_use]
     pub fn stream(self) -> EventStream {
         EventStream(self)

@@ -18,7 +18,7 @@ use super::request::Request;
 use super::routes::label;
 use super::world::{OpenSocket, SocketId, World};
 
-/// One subflow: an address of a source, seen from one local address.
+/// Holds one subflow: an address of a source, used from one local address.
 pub(super) struct UdpPath {
     pub(super) path: PathId,
     pub(super) source: usize,
@@ -26,7 +26,7 @@ pub(super) struct UdpPath {
     pub(super) peer: SocketAddr,
     /// The socket; `None` while the interface or the address is gone, or the network does not lead there.
     pub(super) socket: Option<SocketId>,
-    /// The way there and back, if the path leads through a publish/subscribe network.
+    /// The route there and back, if the path leads through a publish/subscribe network.
     way: Option<Way>,
     /// Whether the network does not lead that way now.
     withdrawn: bool,
@@ -36,20 +36,20 @@ pub(super) struct UdpPath {
     header: Vec<u8>,
 }
 
-/// A way through a publish/subscribe network, as its topology manager gave it.
+/// Describes a route through a publish/subscribe network, as its topology manager gave it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Way {
-    /// The index of the source to which it leads.
+    /// The index of the source to which the route leads.
     pub(super) source: usize,
     /// This host's address on the line over which packets leave.
     pub(super) from: IpAddr,
     /// The address of the forwarder at the other end of that line.
     pub(super) forwarder: SocketAddr,
-    /// The links of the way. Its identifiers change from time to time; its links do not.
+    /// The links of the route. Its identifiers change from time to time; its links do not.
     pub(super) links: Vec<LinkId>,
-    /// The names of the forwarders on the way.
+    /// The names of the forwarders on the route.
     pub(super) forwarders: String,
-    /// The group of the way: ways of the same group share a link.
+    /// The group of the route: routes of one group share a link.
     pub(super) group: u32,
     /// The header that leads packets to the source.
     pub(super) there: WayBack,
@@ -58,19 +58,19 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Returns whether the other way takes the same links to the same source.
+    /// Returns whether the other route takes the same links to one source.
     fn is_same(&self, other: &Self) -> bool {
         (self.source, &self.links, self.forwarder) == (other.source, &other.links, other.forwarder)
     }
 
-    /// Returns the bytes in front of packets whose answers are to come to this port.
+    /// Returns the bytes in front of packets whose answers are to come to the port `port`.
     fn header(&self, port: u16) -> Vec<u8> {
         frame::request_header(&self.there, &frame::header(&self.back, port)).to_vec()
     }
 }
 
 impl UdpPath {
-    /// Returns the local end for reports: an interface or address, or the forwarders of the way through a
+    /// Returns the local end for reports: an interface or address, or the forwarders of the route through a
     /// network.
     pub(super) fn via(&self) -> String {
         self.way.as_ref().map_or_else(|| self.via.to_string(), |way| way.forwarders.clone())
@@ -84,21 +84,21 @@ impl UdpPath {
         }
     }
 
-    /// Leads the path along this way through the network.
+    /// Leads the path along this route through the network.
     fn lead(&mut self, way: Way) {
         self.header = way.header(self.port);
         self.way = Some(way);
     }
 
-    /// Returns the state for reports if the network does not lead this way now; otherwise the subscriber
-    /// knows it.
+    /// Returns the state for reports if the network does not use this route now. Otherwise returns `None`:
+    /// the subscriber has the state.
     pub(super) fn state(&self) -> Option<PathState> {
         self.withdrawn.then(|| PathState::GivenUp("the network does not lead there now".into()))
     }
 
-    /// Returns the name of its source for reports. `name` is the source's own name.
+    /// Returns the name of the path's source for reports. `name` is the source's own name.
     pub(super) fn source_label(&self, name: &str) -> String {
-        // The peer's address is that of a forwarder.
+        // The peer's address belongs to a forwarder.
         if self.way.is_some() { name.to_owned() } else { label(name, self.peer.ip()) }
     }
 
@@ -118,13 +118,12 @@ impl UdpPath {
     }
 }
 
-/// The number of paths up to which each new way gets a path of its own, so that the report says how many
-/// bytes each way brought. Beyond it, a new way reuses a path that the network does not lead any more: a
-/// transfer has at most [`PATHS_MAX`](anabranch_mmtp::subscriber::PATHS_MAX) paths, however often its network
-/// changes.
+/// The number of paths up to which each new route gets a separate path, so that the report shows the bytes of
+/// each route. Beyond it, a new route reuses a path that the network does not use any more: a transfer has at
+/// most [`PATHS_MAX`](anabranch_mmtp::subscriber::PATHS_MAX) paths, however often its network changes.
 const OWN_PATHS_MAX: usize = 64;
 
-/// The paths of a transfer, and the settings from which more are made.
+/// Holds the paths of a transfer, and the settings from which more are made.
 pub(super) struct UdpPaths {
     pub(super) links: Vec<UdpPath>,
     /// The sources, each with its name and addresses.
@@ -136,11 +135,11 @@ pub(super) struct UdpPaths {
 }
 
 impl UdpPaths {
-    /// Opens a path for every source and every local address that leads there; none if there are no sources.
+    /// Opens a path for every source and every local address that leads there; opens no path without sources.
     ///
     /// # Errors
     /// If paths are `needed`: [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no path leads to
-    /// any source, or none from a named local end.
+    /// any source, or if no path starts from a named local end.
     pub(super) fn new(
         request: &Request,
         algorithm: Algorithm,
@@ -173,7 +172,8 @@ impl UdpPaths {
         Ok(new)
     }
 
-    /// Adds the possible paths that do not exist yet. Returns why the last impossible one could not be added.
+    /// Adds the possible paths that do not exist yet. Returns why the last impossible path could not be
+    /// added.
     fn extend(&mut self, subscriber: &mut Subscriber, world: &mut dyn World) -> Option<String> {
         let mut error = None;
         for index in 0..self.sources.len() {
@@ -213,7 +213,7 @@ impl UdpPaths {
     }
 
     /// Adds a path over a socket that has been opened for it. If there are too many paths, closes the socket
-    /// and returns false. `through` is the way through a network, and whether the way's group counts.
+    /// and returns false. `through` has the route through a network, and whether the route's group counts.
     #[expect(clippy::too_many_arguments, reason = "a path has so many parts")]
     fn add(
         &mut self,
@@ -266,7 +266,7 @@ impl UdpPaths {
                 }
                 Some(_) => {}
                 None => {
-                    // The network says when its ways can be used again.
+                    // The network reports when its routes can be used again.
                     if !link.withdrawn
                         && let Ok(socket) = world.open_udp(&link.via, link.peer)
                     {
@@ -282,9 +282,9 @@ impl UdpPaths {
 }
 
 impl UdpPaths {
-    /// Follows the network, whose ways are now `ways`: closes the paths of others and opens those of new
-    /// ones. If `grouped`, exactly the paths that share links are coupled. Returns the paths that went down
-    /// and those that came up again.
+    /// Follows the network, whose routes are now `ways`: closes the paths of other routes and opens paths for
+    /// new routes. If `grouped`, exactly the paths that share links are coupled. Returns the paths that went
+    /// down and the paths that came up again.
     pub(super) fn follow(
         &mut self,
         ways: &[Way],
@@ -297,7 +297,7 @@ impl UdpPaths {
             let Some(known) = &link.way else { continue };
             let way = ways.iter().find(|way| way.is_same(known));
             if let Some(way) = way {
-                // The way has the same links, perhaps with identifiers of another epoch.
+                // The route has the same links, perhaps with identifiers of another epoch.
                 link.lead(way.clone());
             }
             match (way, link.socket) {
@@ -344,8 +344,8 @@ impl UdpPaths {
         (down, up)
     }
 
-    /// Returns the path that a new way reuses, if there are enough paths. It leads to the same source over
-    /// the same line, so that its packets may be as long.
+    /// Returns the path that a new route reuses, if there are enough paths. The path leads to the same source
+    /// over the same line, so that its packets may be as long.
     fn replaceable(&mut self, way: &Way, via: &Egress) -> Option<&mut UdpPath> {
         if self.links.len() < OWN_PATHS_MAX {
             return None;
@@ -367,7 +367,7 @@ mod tests {
     use crate::get::sockets::Sockets;
     use crate::{Control, Stop};
 
-    /// Returns a way with the single link of this number.
+    /// Returns a route with the single link of this number.
     fn way(number: u32) -> Way {
         let header = |byte: u8| {
             let mut bytes = [0; 34];
@@ -429,7 +429,7 @@ mod tests {
             }
         }
         assert_eq!(paths.links.len(), OWN_PATHS_MAX);
-        // A way that comes back reuses its own path, as long as no other way has taken it.
+        // A route that comes back reuses its own path, as long as no other route has taken it.
         paths.follow(&[way(3)], true, &mut subscriber, &mut world);
         assert_eq!(paths.links.len(), OWN_PATHS_MAX);
     }

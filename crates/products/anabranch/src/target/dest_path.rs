@@ -1,8 +1,8 @@
-//! The destination of a file: an open directory and a name in it.
+//! Holds the destination of a file: an open directory and a name in it.
 //!
 //! All operations on a target are relative to the open directory, use one name without slashes and do not
-//! follow symbolic links. So a directory that is swapped for a link meanwhile cannot divert a write, and
-//! nothing that is fetched can leave the directory it was meant for.
+//! follow symbolic links. So a directory that is swapped for a link meanwhile cannot divert a write, and no
+//! fetched file can leave the directory it was meant for.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -29,7 +29,7 @@ use crate::{Error, ErrorKind, Result, format};
 /// and no file of a directory may have one.
 pub const PART_PREFIX: &str = ".anabranch-part.";
 
-/// The greatest number of names that are tried for a file that is not what it should be.
+/// The greatest number of names that are tried for a file that does not meet its demands.
 const ASIDE_MAX: u32 = 99;
 
 /// The length of the suffix that is appended to a name, without the length of the content.
@@ -39,7 +39,7 @@ const SUFFIX_BYTES: usize = ".part.journal".len();
 const BELOW: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// An open directory. What is fetched into it stays in it.
+/// Holds an open directory. Files that are fetched into it stay in it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
@@ -98,10 +98,10 @@ impl Directory {
         Ok(Self { fd, path: path.to_owned(), made: Mutex::default() })
     }
 
-    /// Checks that the file system of this directory has room for `bytes` more, as far as it reports that.
-    /// The answer holds only for now: other programs may take the room meanwhile. A file system that
+    /// Checks that the file system of this directory has room for `bytes` more, as far as it reports its
+    /// room. The answer holds only for now: other programs may take the room meanwhile. A file system that
     /// compresses may have more room than it reports. A file with holes needs less than its length, but is
-    /// refused all the same: its holes are not known before it has arrived.
+    /// refused all the same, because its holes are not known before it has arrived.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is no room; `what` is the path that needs it.
@@ -122,7 +122,7 @@ impl Directory {
         .at(what))
     }
 
-    /// Whether the directory is empty.
+    /// Returns whether the directory is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries().is_ok_and(|mut entries| entries.next().is_none())
     }
@@ -137,7 +137,7 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the place of a file below this directory, and makes the directories on the way. No component
+    /// Returns the place of a file below this directory, and makes the directories on the path. No component
     /// may be a symbolic link: each is opened relative to the one before it.
     ///
     /// # Errors
@@ -185,20 +185,20 @@ impl Directory {
     }
 }
 
-/// Whether a name is reserved for parts in a directory. Case is ignored, because some file systems do not
-/// distinguish `A` from `a`.
+/// Returns whether a name is reserved for parts in a directory. Case is ignored, because some file systems do
+/// not distinguish `A` from `a`.
 pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.get(..PART_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PART_PREFIX.as_bytes()))
 }
 
-/// The place of a file: an open directory, and a name in it.
+/// Holds the place of a file: an open directory, and a name in it.
 #[derive(Clone, Debug)]
 pub(crate) struct DestPath {
     dir: Arc<Directory>,
     name: OsString,
     /// Whether other files of the directory are fetched too.
     among_others: bool,
-    /// Whether a file that already has the name is never taken for the wanted one.
+    /// Whether a file that already has the name never counts as the wanted file.
     anew: bool,
     /// The room that is left, where a full file system is simulated.
     #[cfg(any(test, feature = "soak"))]
@@ -248,14 +248,14 @@ impl DestPath {
         Ok(Self::new(dir, name.to_owned(), false))
     }
 
-    /// Returns this place with the setting `anew`. If it is true, an existing file is never taken for the
-    /// wanted one: it is replaced where that is allowed.
+    /// Returns this place with the setting `anew`. If it is true, an existing file never counts as the wanted
+    /// file: it is replaced where that is allowed.
     #[must_use]
     pub(crate) fn anew(self, anew: bool) -> Self {
         Self { anew, ..self }
     }
 
-    /// Whether an existing file is never taken for the wanted one.
+    /// Returns whether an existing file never counts as the wanted file.
     pub(super) const fn is_anew(&self) -> bool {
         self.anew
     }
@@ -281,7 +281,7 @@ impl DestPath {
     }
 
     /// Returns the names of the part and its journal: the file's name with `.part` and with `.part.journal`.
-    /// If these would be too long, the file's name is cut, and a hash of it replaces what was cut.
+    /// If these would be too long, the file's name is cut, and a hash of the name replaces the rest.
     ///
     /// In a directory that is fetched whole, the part is named [`PART_PREFIX`] and a hash of the file's name,
     /// and the journal has the suffix `.journal` besides. [`Directory::place`] refuses files with such names,
@@ -324,7 +324,7 @@ impl DestPath {
         all
     }
 
-    /// Whether other files of the directory are fetched too.
+    /// Returns whether other files of the directory are fetched too.
     pub(super) const fn is_among_others(&self) -> bool {
         self.among_others
     }
@@ -349,10 +349,10 @@ impl DestPath {
         OsString::from_vec(bytes)
     }
 
-    /// Whether a file or anything else has the file's name.
+    /// Returns whether a file or another entry has the file's name.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be determined.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be read.
     pub(crate) fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
     }
@@ -398,8 +398,8 @@ impl DestPath {
         self.rename_to(&self.name, to, true)
     }
 
-    /// Gives the file `from` a name that shows that it is not what it should be, and returns that name:
-    /// `NAME.unverified` or, if that is taken and `numbered` is true, `NAME.unverified.2` and so on.
+    /// Gives the file `from` a name that marks it as unverified, and returns that name: `NAME.unverified` or,
+    /// if that is taken and `numbered` is true, `NAME.unverified.2` and so on.
     pub(super) fn rename_aside(&self, from: &OsStr, numbered: bool) -> io::Result<OsString> {
         let mut error = io::ErrorKind::AlreadyExists.into();
         for number in 1..=if numbered { ASIDE_MAX } else { 1 } {
@@ -413,7 +413,7 @@ impl DestPath {
         Err(error)
     }
 
-    /// Returns the names that a file may have that is not what it should be.
+    /// Returns the names that a file may have that does not meet its demands.
     pub(super) fn aside_names(&self) -> impl Iterator<Item = OsString> {
         (1..=ASIDE_MAX).map(|number| self.aside_name(number))
     }
@@ -473,7 +473,7 @@ fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u
     Ok(())
 }
 
-/// The kind, length and inode of a directory entry.
+/// Holds the kind, length and inode of a directory entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) directory: bool,

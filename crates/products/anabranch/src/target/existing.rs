@@ -1,4 +1,4 @@
-//! Finds out what a destination already holds: the content, something else, or a part of an earlier transfer.
+//! Finds out what exists at a destination: the content, another file, or a part of an earlier transfer.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,9 +23,9 @@ use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
 
-/// Returns the root hash of the file at `place` if that is exactly this content. Anything else there is an
-/// error, unless `force` allows replacing it. `progress` is called with the number of bytes read so far and
-/// stops the check by returning false.
+/// Returns the root hash of the file at `place` if the file is exactly this content. Any other file there is
+/// an error, unless `force` allows replacing it. `progress` is called with the number of bytes read so far
+/// and stops the check by returning false.
 ///
 /// # Errors
 /// [`ErrorKind::Target`](crate::ErrorKind::Target) if something else is there,
@@ -42,9 +42,9 @@ pub(crate) fn is_there(
     Ok(Some(root))
 }
 
-/// Gives a file that an earlier transfer kept as `NAME.unverified` its name, if nothing has the name and the
-/// file has the hashes in `proof`. Returns the name that it had. `progress` is called with the number of
-/// bytes read so far and stops the check by returning false.
+/// Gives a file that an earlier transfer kept as `NAME.unverified` its name, if the name is free and the file
+/// has the hashes in `proof`. Returns the file's earlier name. `progress` is called with the number of bytes
+/// read so far and stops the check by returning false.
 ///
 /// # Errors
 /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a file cannot be read or renamed,
@@ -75,7 +75,7 @@ pub(crate) fn promote(
     Ok(None)
 }
 
-/// Returns a hash of the first bytes of the file at `place`, as many as every server is asked for.
+/// Returns a hash of the first bytes of the file at `place`; every server is asked for this number of bytes.
 ///
 /// # Errors
 /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read.
@@ -117,7 +117,7 @@ pub(crate) fn what_has_the_name(
     Ok(Some((file, ContentId { root, length: entry.length }, found)))
 }
 
-/// Returns the root hash of the file at `place` if that is exactly this content. Fails if anything else is
+/// Returns the root hash of the file at `place` if the file is exactly this content. Fails if another file is
 /// there that must not be replaced, or if the known hashes of the content contradict each other.
 pub(super) fn is_there_already(
     place: &DestPath,

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The number of bytes that the file system allocates to a file at once.
 const PAGE_BYTES: u64 = 4_096;
 
-/// The room that is left. Files are allocated pages, as on most file systems: a page that a file has may be
-/// written again, and if there is too little room for a write, only the bytes that fit are written.
+/// Holds the room that is left. Files are allocated pages, as on most file systems: a page that a file has
+/// may be written again, and if there is too little room for a write, only the bytes that fit are written.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Mutex<State>);
 
@@ -33,19 +33,19 @@ impl Room {
         *state = State { left, ..State::default() };
     }
 
-    /// Whether a write has found too little room since the last [`set`](Self::set).
+    /// Returns whether a write has found too little room since the last [`set`](Self::set).
     pub(crate) fn ran_out(&self) -> bool {
         self.state().ran_out
     }
 
-    /// Writes the bytes that there is room for, and fails if these are not all.
+    /// Writes the bytes that fit into the room, and fails if these are not all.
     pub(super) fn write_all(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let fits = self.take(file.metadata()?.ino(), offset, bytes.len());
         file.write_all_at(&bytes[..fits], offset)?;
         if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// Returns how many of these bytes there is room for, and allocates the pages for them.
+    /// Returns the number of these bytes that fit into the room, and allocates the pages for them.
     fn take(&self, file: u64, offset: u64, bytes: usize) -> usize {
         let mut state = self.state();
         let end = offset + bytes as u64;

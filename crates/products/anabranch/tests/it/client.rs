@@ -1,4 +1,4 @@
-//! Many transfers that share threads.
+//! Tests many transfers that share threads.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use anabranch::{Client, Get, Result, Transfer};
 
 use crate::reader::{noise, serve, url};
 
-/// The variable by which the child learns the URL.
+/// The environment variable that tells the child the URL.
 const URL: &str = "ANABRANCH_TEST_URL";
 const TRANSFERS: usize = 30;
 const AT_ONCE: usize = 4;
@@ -20,7 +20,7 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").expect("Linux").count()
 }
 
-/// The server runs in this process and the transfers in another, whose threads are counted.
+/// The server runs in this process and the transfers run in another, whose threads are counted.
 #[test]
 fn thirty_transfers_take_few_threads() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -41,7 +41,7 @@ fn thirty_transfers_take_few_threads() {
         let rest = said.split(what).nth(1).unwrap_or_else(|| panic!("{what}: {said}"));
         rest.split_whitespace().next().and_then(|n| n.parse::<usize>().ok()).expect("a number")
     };
-    // The workers, the thread of HTTP, and one that counts.
+    // These are the workers, the thread of HTTP, and the thread that counts.
     assert!(counted("most threads:") <= AT_ONCE + 2, "{said}");
     assert_eq!(counted("threads left:"), 0, "{said}");
 }
@@ -79,7 +79,7 @@ fn child() {
     println!("threads left:{}", threads() - before);
 }
 
-/// A transfer that is stopped before its turn ends, and the others go on.
+/// A transfer can be stopped before its turn, and the others go on.
 #[test]
 fn a_transfer_that_waits_for_its_turn_can_be_stopped() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The library as programs use it: transfers over loopback.
+//! Tests the library as programs use it: by transfers over loopback.
 
 #[path = "../memory_source/mod.rs"]
 mod memory_source;

@@ -1,4 +1,4 @@
-//! Parts of a file without the rest.
+//! Tests fetching parts of a file without the rest.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,7 +13,7 @@ use crate::reader::{noise, plain, serve, uri, url};
 
 const LENGTH: usize = 8_000_000;
 
-/// A server with ranges and without hashes, which counts the bytes of bodies that it sends.
+/// Starts a server with ranges and without hashes, which counts the bytes of bodies that it sends.
 fn counting(bytes: Vec<u8>) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = listener.local_addr().expect("an address");
@@ -76,7 +76,7 @@ fn ranges_of_a_mirror_come_without_the_rest() {
     assert!(got.bytes == wanted, "other bytes");
     assert_eq!((got.report.verified, got.report.complete), (Verified::Nothing, true));
     assert!(sent.load(Ordering::Relaxed) < 400_000, "{sent:?}");
-    // A hash of the whole says nothing about a part.
+    // A hash of the whole file cannot verify a part.
     let hashed =
         get.checksum(Checksum::sha256([7; 32])).get_ranges(slice::from_ref(&(0..10))).expect("ten bytes");
     assert_eq!((&hashed.bytes[0][..], hashed.report.verified), (&bytes[..10], Verified::Nothing));
@@ -114,7 +114,7 @@ fn what_has_no_ranges_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
-/// Async code reads and waits without a thread of its own.
+/// Async code reads and waits without a separate thread.
 #[cfg(feature = "tokio")]
 #[test]
 fn readers_and_ranges_in_async_code() {

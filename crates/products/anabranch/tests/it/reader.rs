@@ -1,4 +1,5 @@
-//! Contents read in order while they come: from several sources, slowly, from liars, to an early end.
+//! Tests contents that are read in order while they arrive: from several sources, slowly, from liars, to an
+//! early end.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -21,7 +22,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A source by mmTP and by HTTP of a file in `dir`.
+/// Serves a file in `dir` by mmTP and by HTTP.
 pub(crate) fn serve(dir: &Path, bytes: &[u8]) -> Source {
     let path = dir.join("f.bin");
     fs::write(&path, bytes).expect("a file");
@@ -42,7 +43,7 @@ fn get<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Get {
     Get::new(names).expect("names").timeout(Duration::from_secs(20))
 }
 
-/// A server that knows no ranges and no hashes; nor does it say anything by which it could be remembered.
+/// Starts a server without ranges and hashes; it sends no validator by which a version could be recognised.
 pub(crate) fn plain(bytes: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = listener.local_addr().expect("an address");
@@ -83,12 +84,12 @@ fn assert_ends_well(mut reader: Reader, bytes: &[u8]) -> anabranch::Report {
     report
 }
 
-/// The library's error in the reader's.
+/// Returns the library's error inside the reader's error.
 fn cause(error: &io::Error) -> &Error {
     error.get_ref().and_then(|inner| inner.downcast_ref()).expect("an error of the library")
 }
 
-/// Reads until the error, which stays; how much came before.
+/// Reads until the error, which must stay; returns the number of bytes before it, and the error.
 fn fails(mut reader: Reader) -> (usize, Error) {
     let mut read = Vec::new();
     let error = reader.read_to_end(&mut read).expect_err("it cannot be whole");
@@ -108,7 +109,7 @@ fn from_mmtp_and_http_at_once() {
     assert_eq!((report.verified, report.last.done_bytes), (Verified::Blocks, bytes.len() as u64));
     let came: Vec<u64> = report.last.paths.iter().map(|path| path.bytes).collect();
     assert!(came.len() == 2 && came.iter().all(|bytes| *bytes > 0), "{came:?}");
-    // Nothing but the file that is served is there.
+    // The directory has only the file that is served.
     assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
 }
 
@@ -124,7 +125,8 @@ fn short_and_empty_contents() {
     }
 }
 
-/// Takes a part, then nothing until no more comes; what is buffered stays below `most`, and is nearly that.
+/// Reads a part and then waits until no more arrives; the buffered bytes stay below `most`, and nearly reach
+/// it.
 fn assert_bounded(reader: &mut Reader, most: u64) {
     let mut first = vec![0; 5 * MIB + 3];
     reader.read_exact(&mut first).expect("the first part");
@@ -148,9 +150,9 @@ fn a_slow_reader_keeps_memory_bounded() {
     let ways =
         [vec![uri(&source)], vec![url(&source)], vec![uri(&source), url(&source)], vec![plain.clone()]];
     let is_bounded = |names: &Vec<String>| {
-        // A server without ranges sends what nobody has asked for yet.
+        // A server without ranges sends bytes that were not requested yet.
         let most = if names[0] == plain { 2 * READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
-        // Silence that is the reader's fault is no time-out.
+        // Silence that the reader causes does not count as a time-out.
         let mut reader = get(names).timeout(Duration::from_secs(2)).read().expect("a reader");
         assert_bounded(&mut reader, most);
         let mut rest = Vec::new();
@@ -159,7 +161,7 @@ fn a_slow_reader_keeps_memory_bounded() {
         let sent: u64 = reader.report().expect("a report").last.paths.iter().map(|path| path.bytes).sum();
         assert!(sent <= (bytes.len() + 8 * MIB) as u64, "{sent} bytes came from {names:?}");
     };
-    // All at once, for the reader waits.
+    // All cases run at once, because each mostly waits for its reader.
     thread::scope(|scope| ways.iter().for_each(|names| drop(scope.spawn(|| is_bounded(names)))));
 }
 
@@ -170,9 +172,9 @@ fn a_liar_never_shows_through() {
     let mut wrong = bytes.clone();
     wrong.iter_mut().step_by(BLOCK_BYTES).for_each(|byte| *byte ^= 1);
     let (good, liar) = (serve(dirs[0].path(), &bytes), serve(dirs[1].path(), &wrong));
-    // Which content is meant is said: of two servers' words that of the first to answer counts.
+    // The wanted content is given: of two servers' claims, the first answer's would count otherwise.
     let id = Uri::new(ContentId::of(&bytes)).to_string();
-    // By its blocks, then by the leaf list that the good server offers.
+    // The bytes are verified by blocks, then by the leaf list that the good server offers.
     for names in [vec![uri(&good), url(&liar)], vec![id, url(&good), url(&liar)]] {
         let report = assert_ends_well(get(&names).read().expect("a reader"), &bytes);
         assert_eq!(report.verified, Verified::Blocks);
@@ -185,12 +187,12 @@ fn an_error_is_no_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let bytes = noise(80 * MIB);
     let source = serve(dir.path(), &bytes);
-    // All of it is right but the hash that it should have.
+    // All bytes are right, but the demanded hash is wrong.
     let (read, error) =
         fails(get([url(&source)]).checksum(Checksum::sha256([0; 32])).read().expect("a reader"));
     assert_eq!(read, bytes.len());
     assert!((error.kind() == ErrorKind::Corrupt && error.message().contains("handed over")), "{error}");
-    // Nobody is there any more.
+    // No server answers any more.
     for name in [uri(&source), url(&source)] {
         let dir = tempfile::tempdir().expect("a directory");
         let source = serve(dir.path(), &bytes);
@@ -202,7 +204,7 @@ fn an_error_is_no_end() {
         assert!(read < bytes.len() && error.kind() == ErrorKind::Unreachable, "{error}");
         assert!(!error.to_string().contains("kept"), "nothing is: {error}");
     }
-    // Nobody ever was, and it makes no sense.
+    // No server has ever answered, or the name is not valid.
     let reader = get(["http://127.0.0.1:1/f"]).timeout(Duration::from_secs(1)).read().expect("a reader");
     assert!(matches!(fails(reader), (0, error) if error.kind() == ErrorKind::Unreachable));
     let reader = get([url(&source)]).via("no-such-device").read().expect("a reader");

@@ -1,4 +1,4 @@
-//! Transfers in one process: side by side, stopped, resumed, waited for and listened to.
+//! Tests transfers in one process that run side by side, are stopped, resumed, waited for and listened to.
 
 use std::error::Error as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -12,7 +12,7 @@ use anabranch_mmtp::tree::Outboard;
 use anabranch_mmtp::uri::Uri;
 use anabranch_mmtp::wire::{self, Packet};
 
-/// A source of `bytes` that waits for `pause` before each packet with data; its address.
+/// Starts a source of `bytes` that waits for `pause` before each packet with data; returns its address.
 fn serve(bytes: Vec<u8>, pause: Duration) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
@@ -68,7 +68,7 @@ fn a_listener_can_stop_while_mirrors_do_not_answer() {
     assert!(heard.iter().any(asking), "{heard:?}");
 }
 
-/// Waits until something of it has arrived.
+/// Waits until some bytes of the transfer have arrived.
 fn wait_for_bytes(transfer: &Transfer) {
     let moves = |event| matches!(event, Event::Progress(progress) if progress.done_bytes > 0);
     assert!(transfer.events().any(moves), "nothing arrived");
@@ -79,7 +79,7 @@ fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
     let dir = tempfile::tempdir().expect("a directory");
     let (fast, slow) = (noise(4_000_000, 1), noise(4_000_000, 2));
     let fast_source = serve(fast.clone(), Duration::ZERO);
-    // Minutes, if it were let.
+    // This transfer would take minutes if it were not stopped.
     let slow_source = serve(slow.clone(), Duration::from_millis(50));
     let (fast_path, slow_path) = (dir.path().join("fast"), dir.path().join("slow"));
 
@@ -103,7 +103,7 @@ fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
     assert!(matches!(&stopped.wait(), Err(e) if e.kind() == ErrorKind::Interrupted));
     assert!(!slow_path.exists() && dir.path().join("slow.part").exists());
 
-    // What arrived is taken up again.
+    // A later transfer resumes with the bytes that arrived.
     let source = serve(slow.clone(), Duration::ZERO);
     let report = get(&slow, source).to_file(&slow_path).run(|_| Control::Continue).expect("a report");
     assert!(report.last.resumed_bytes > 0);
@@ -182,7 +182,7 @@ fn errors_say_what_they_are_about_and_what_led_to_them() {
     let get = Get::new([uri.to_string()]).expect("a URI").timeout(Duration::from_millis(200));
     let error = get.to_file(dir.path().join("f")).run(|_| Control::Continue).expect_err("nobody is there");
     assert_eq!(error.place(), Some(&ErrorPlace::Address(nobody.to_string())), "{error}");
-    // What is wrong here is not about the server, but about the place of the file.
+    // The error here is not about the server, but about the file's destination.
     let get = Get::new([format!("http://{nobody}/f")]).expect("a URL").via("no-such-device");
     let error = get.to_file(dir.path().join("f")).run(|_| Control::Continue).expect_err("no such device");
     assert_eq!(error.place(), None, "{error}");
@@ -249,7 +249,7 @@ mod without_an_executor {
         assert!(report.expect("a report").complete);
     }
 
-    /// In async code nothing but the stream is at hand: the iterator's `next` would block its thread.
+    /// Async code uses only the stream: the iterator's `next` would block its thread.
     #[test]
     fn events_are_awaited_one_by_one() {
         let dir = tempfile::tempdir().expect("a directory");

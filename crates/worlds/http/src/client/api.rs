@@ -1,4 +1,4 @@
-//! The types that a caller of the client sees: options, requests, events and heads.
+//! Defines the types that a caller of the client sees: options, requests, events and heads.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use bytes::Bytes;
 use super::engine::Engine;
 use super::error::FetchError;
 
-/// The most fetches that may run or wait at once, and the most routes. Further ones are refused.
+/// The largest number of fetches that may run or wait at once, and of routes. Further ones are refused.
 pub(super) const FETCHES_MAX: usize = 4096;
 
-/// The most unanswered requests on one connection, including the one that is being answered. Further fetches
-/// of the route wait.
+/// The largest number of unanswered requests on one connection, including the request that is being answered.
+/// Further fetches of the route wait.
 pub const PIPELINE_MAX: usize = 64;
 
-/// The bytes of the file that [`RequestKind::Metadata`] asks for. Together with the answer's header fields
-/// they fill the initial window of a TCP sender, ten segments (RFC 6928). So they cost no extra round trip,
-/// and the sender's window doubles.
+/// The number of bytes of the file that [`RequestKind::Metadata`] asks for. Together with the answer's header
+/// fields they fill the initial window of a TCP sender, ten segments (RFC 6928). So they cost no extra round
+/// trip, and the sender's window doubles.
 pub const METADATA_BYTES: u64 = 13 << 10;
 
 /// Identifies one fetch. The caller chooses the number and does not use it again.
@@ -28,7 +28,7 @@ pub type FetchId = u64;
 /// Identifies a route: one mirror, reached from one local address.
 pub type RouteId = usize;
 
-/// How the client makes requests. The default behaves as a bare `curl URL` does.
+/// Says how the client makes requests. The default behaves as a bare `curl URL` does.
 #[derive(Clone)]
 pub struct Options {
     /// Further header fields, each a name and a value; they replace the client's own `Accept` and
@@ -56,12 +56,12 @@ pub struct Options {
     /// The resolver that looks up host names. All clones of a resolver share its cache. A name is looked up
     /// once, and again if it had no address or if none of its addresses took a connection.
     pub resolver: Resolver,
-    /// The most bytes of bodies that may be read per second. The bytes that fit in the kernel's buffers come
-    /// on top of that once.
+    /// The largest number of bytes of bodies that may be read per second. The bytes that fit in the kernel's
+    /// buffers may arrive once in addition.
     pub limits: Limits,
     /// The clock that the limits use.
     pub clock: Clock,
-    /// The thread on which the client runs; `None` for one of its own.
+    /// The thread on which the client runs; `None` for a separate thread.
     pub engine: Option<Engine>,
     /// The value of `User-Agent`.
     pub user_agent: String,
@@ -93,7 +93,7 @@ impl Default for Options {
     }
 }
 
-/// The reason why a client cannot start: an option cannot be followed, or the system refuses. Displays as one
+/// Says why a client cannot start: an option cannot be followed, or the system refuses. Displays as one
 /// clause for people.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -105,7 +105,7 @@ impl From<io::Error> for StartError {
     }
 }
 
-/// One fetch.
+/// Describes one fetch.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
     /// The route to use. It answers its fetches one after the other, in the order of the calls of `fetch`.
@@ -121,7 +121,7 @@ pub struct FetchRequest {
     pub kind: RequestKind,
 }
 
-/// The part of a file that is fetched.
+/// Selects the part of a file that is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// The file's metadata. The file's first bytes are handed over too, as [`Event::Opening`], if they come
@@ -139,15 +139,15 @@ pub enum RequestKind {
         end: u64,
         /// The length of the whole file in bytes.
         length: u64,
-        /// The strong `ETag` that the file must still have (sent as `If-Range`). A weak one proves nothing
+        /// The strong `ETag` that the file must still have (sent as `If-Range`). A weak `ETag` proves nothing
         /// and is ignored.
         validator: Option<String>,
         /// The `Last-Modified` that the file must still have, if the answer has this field. It is ignored if
         /// there is a strong `validator`.
         modified: Option<String>,
-        /// The URL, after redirects, that `validator` comes from. One server's `ETag` says nothing about
-        /// another's. So the tag of an answer from another URL (not counting the query) is not compared with
-        /// `validator`. With `None`, the tag of every answer is.
+        /// The URL, after redirects, that `validator` comes from. The `ETag` of one server cannot be compared
+        /// with the `ETag` of another. So the tag of an answer from another URL (not counting the query) is
+        /// not compared with `validator`. With `None`, the tag of every answer is compared.
         seen_at: Option<String>,
     },
     /// A whole document, whose length need not be known.
@@ -157,7 +157,7 @@ pub enum RequestKind {
     },
 }
 
-/// An event that the client reports. The enum is exhaustive on purpose: a fetch stalls if its caller does not
+/// Reports an event of the client. The enum is exhaustive on purpose: a fetch stalls if its caller does not
 /// handle all its events, so a new variant must break every `match` on them.
 #[derive(Debug)]
 pub enum Event {
@@ -176,15 +176,15 @@ pub enum Event {
         bytes: Bytes,
     },
     /// The file's beginning, in answer to a fetch of its [metadata](RequestKind::Metadata): its first
-    /// [`METADATA_BYTES`], or all of it if it is shorter. The event is missing if the beginning does not come
-    /// within a few seconds.
+    /// [`METADATA_BYTES`], or the whole file if it is shorter. The event is missing if the beginning does not
+    /// arrive within a few seconds.
     Opening {
         /// The fetch.
         id: FetchId,
         /// The bytes; empty if the file is.
         bytes: Bytes,
     },
-    /// The whole body has come. For a range these are exactly the bytes asked for, or those up to
+    /// The whole body has arrived: exactly the bytes of the requested range, or the bytes up to
     /// [`Head::ends_early_at`]. This is the last event of a fetch.
     Done {
         /// The fetch.
@@ -237,7 +237,7 @@ impl Event {
     }
 }
 
-/// The facts about a file that an accepted answer tells. Strings are the values of header fields, unchanged.
+/// Holds the data about a file from an accepted answer. Strings are the values of header fields, unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Head {
@@ -264,8 +264,8 @@ pub struct Head {
     /// Whether the server answers a range from byte 0 with the whole file, because it does not support
     /// ranges. Then the body has as many bytes as the file, even if the range ends earlier.
     pub whole: bool,
-    /// The offset after the last byte that comes, if the server sends less of a range than was asked for (RFC
-    /// 9110 section 15.3.7). The bytes after it must be asked for again.
+    /// The offset after the last byte that comes, if the server sends less of a range than was requested (RFC
+    /// 9110 section 15.3.7). The bytes after it must be requested again.
     pub ends_early_at: Option<u64>,
     /// The number of this answer on its connection, counted from 1.
     pub nth: u64,

@@ -32,12 +32,12 @@ use crate::happy_eyeballs;
 
 /// The size of the read buffer of an encrypted connection, bytes; rustls alone reads 4 KiB at once.
 const TLS_READ_BYTES: usize = 64 << 10;
-/// The most addresses of one name that are tried.
+/// The largest number of addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 /// The least time between two samples of a connection's kernel counters while a body flows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// The limit of a route's receive window, shared by the route's connections and the caller.
+/// Holds the limit of a route's receive window, shared by the route's connections and the caller.
 #[derive(Debug, Default)]
 pub(super) struct WindowClamp {
     /// The limit in bytes; 0 means no limit.
@@ -64,7 +64,7 @@ impl WindowClamp {
         }
     }
 
-    /// Whether there is a limit.
+    /// Returns whether a limit is set.
     pub(super) fn is_set(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0
     }
@@ -77,7 +77,7 @@ impl WindowClamp {
     }
 }
 
-/// A connection in the protocol that it speaks.
+/// Holds a connection in the protocol that it speaks.
 enum HttpConnection {
     H1(H1),
     H2(H2),
@@ -92,13 +92,14 @@ impl HttpConnection {
     }
 }
 
-/// An open connection. Answers come in the order of the requests. Dropping the connection closes it at once.
+/// Holds an open connection. Answers come in the order of the requests. Dropping the connection closes it at
+/// once.
 pub(super) struct Connection {
     pub(super) origin: Origin,
     http: HttpConnection,
-    /// The answers that have begun on this connection.
+    /// The number of answers that have begun on this connection.
     pub(super) answers: u64,
-    /// The answers to pipelined requests among `answers`.
+    /// The number of answers to pipelined requests among `answers`.
     pub(super) pipelined_answers: u32,
     /// Whether the server has answered on this connection at least once.
     accepts_pipelining: bool,
@@ -106,9 +107,9 @@ pub(super) struct Connection {
     fd: Arc<OwnedFd>,
     /// The local address and the peer's address, if the connection was opened without a chosen local address.
     unbound: Option<(IpAddr, IpAddr)>,
-    /// When the kernel's counters were last read.
+    /// The time at which the kernel's counters were last read.
     sampled: Option<Instant>,
-    /// The segments that had arrived by `sampled`.
+    /// The number of segments that had arrived by `sampled`.
     segments: u32,
     /// Whether a request was sent since the kernel was last told that the connection receives in bulk.
     looks_interactive: bool,
@@ -119,7 +120,7 @@ pub(super) struct Connection {
 }
 
 /// Tells the resolver to distrust the addresses of a name when this guard is dropped. A connection attempt
-/// that runs out of time drops its guard too.
+/// that times out also drops its guard.
 struct Doubt<'a> {
     resolver: Option<&'a Resolver>,
     host: &'a str,
@@ -217,18 +218,19 @@ impl Connection {
         })
     }
 
-    /// Whether packets of this connection leave by `via`, although it was opened without a chosen local
-    /// address. Discovery opens such connections.
+    /// Returns whether packets of this connection leave by `via`, although it was opened without a chosen
+    /// local address. Discovery opens such connections.
     pub(super) fn leaves_by(&self, via: &Egress) -> bool {
         self.unbound.is_some_and(|(own, peer)| via.is_kept_by(own, peer))
     }
 
-    /// Whether the connection speaks HTTP/2.
+    /// Returns whether the connection speaks HTTP/2.
     pub(super) const fn is_h2(&self) -> bool {
         matches!(self.http, HttpConnection::H2(_))
     }
 
-    /// Whether the server is known to have closed the connection. Call this only if no request is unanswered.
+    /// Returns whether the server is known to have closed the connection. Call this only if no request is
+    /// unanswered.
     pub(super) fn is_closed(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(http) => http.is_closed(),
@@ -236,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection stays open after the newest answer.
+    /// Returns whether the connection stays open after the newest answer.
     pub(super) fn persists(&self) -> bool {
         match &self.http {
             HttpConnection::H1(http) => http.persists(),
@@ -244,14 +246,14 @@ impl Connection {
         }
     }
 
-    /// Whether the newest answer is the connection's last: the server has announced that it closes the
-    /// connection, and owes no other answer.
+    /// Returns whether the newest answer is the connection's last: the server has announced that it closes
+    /// the connection, and owes no other answer.
     pub(super) fn is_last(&self) -> bool {
         !self.persists() && (!self.is_h2() || self.unanswered() == 0)
     }
 
-    /// Whether requests may be pipelined: the server has answered on this connection before, and keeps it
-    /// open.
+    /// Returns whether requests may be pipelined: the server has answered on this connection before, and
+    /// keeps it open.
     pub(super) fn may_pipeline(&self) -> bool {
         self.accepts_pipelining
             && match &self.http {
@@ -260,7 +262,7 @@ impl Connection {
             }
     }
 
-    /// Returns how many requests wait for their answer to begin.
+    /// Returns the number of requests that wait for their answer to begin.
     pub(super) fn unanswered(&self) -> usize {
         match &self.http {
             HttpConnection::H1(http) => http.unanswered(),
@@ -276,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// Queues a request behind those before it. The next call of `head` or `data` sends it.
+    /// Queues a request behind earlier requests. The next call of `head` or `data` sends it.
     pub(super) fn send_request(&mut self, request: Request<()>) {
         self.looks_interactive = true;
         match &mut self.http {
@@ -285,7 +287,7 @@ impl Connection {
         }
     }
 
-    /// Makes this connection the one that the route's window limit applies to.
+    /// Makes this connection the one to which the route's window limit applies.
     pub(super) fn make_current(&self, window: &WindowClamp) {
         *window.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&self.fd);
         window.apply(self.fd.as_fd());
@@ -375,7 +377,7 @@ impl Connection {
 }
 
 /// Connects to `origin` through `proxy`. Returns `None` once a tunnel is open. An HTTP proxy for an `http`
-/// origin takes the requests themselves; then returns the proxy's credentials, if there are some.
+/// origin takes the requests themselves; then returns the proxy's credentials, if there are any.
 async fn begin_through_proxy(
     stream: &mut TcpStream,
     proxy: &Proxy,

@@ -1,4 +1,4 @@
-//! The thread on which clients run.
+//! Runs the thread on which clients run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::api::StartError;
 
-/// A thread with the sockets and timers of [clients](super::Client). Several clients may share one. It ends
-/// with its last clone; a client holds one.
+/// Holds a thread with the sockets and timers of [clients](super::Client). Several clients may share one. The
+/// thread ends when its last clone is dropped; each client holds a clone.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 
@@ -31,7 +31,7 @@ impl Engine {
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel();
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
-            // An error says that the sender was dropped, as it is meant to be.
+            // An error means that the sender was dropped, which is how the thread is ended.
             let _ = runtime.block_on(ended);
         })?;
         Ok(Self(Arc::new(Shared { handle, end: Some(end), thread: Some(thread) })))

@@ -1,11 +1,11 @@
-//! TCP options: the kernel's measurements, and the limit of the receive window.
+//! Reads and sets TCP options: the kernel's measurements, and the limit of the receive window.
 #![expect(unsafe_code, reason = "these options have no safe wrapper in nix or socket2")]
 
 use std::os::fd::BorrowedFd;
 
 use anabranch_algo::{Span, TcpSample};
 
-/// The bytes of `struct tcp_info` (linux/tcp.h) that are read. An older kernel fills fewer of them.
+/// The number of bytes of `struct tcp_info` (linux/tcp.h) that are read. An older kernel fills fewer of them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const INFO_BYTES: usize = 256;
 
@@ -19,8 +19,8 @@ pub(super) fn set_window_clamp(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::IPPROTO_TCP, nix::libc::TCP_WINDOW_CLAMP, bytes);
 }
 
-/// Makes `fd` readable only when `bytes` have arrived, or the end (SO_RCVLOWAT, socket(7)). Reading earlier
-/// works all the same. On systems other than Linux nothing happens.
+/// Makes `fd` readable only when `bytes` have arrived, or the end (SO_RCVLOWAT, socket(7)). An earlier read
+/// also works. On systems other than Linux nothing happens.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn set_rcvlowat(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::SOL_SOCKET, nix::libc::SO_RCVLOWAT, bytes);
@@ -58,7 +58,7 @@ fn set(fd: BorrowedFd<'_>, level: nix::libc::c_int, option: nix::libc::c_int, by
     };
 }
 
-/// Returns the TCP_INFO of `fd`, and how many of its bytes the kernel has filled.
+/// Returns the TCP_INFO of `fd`, and the number of its bytes that the kernel has filled.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn info(fd: BorrowedFd<'_>) -> Option<([u8; INFO_BYTES], usize)> {
     use std::os::fd::AsRawFd as _;
@@ -80,7 +80,7 @@ fn info(fd: BorrowedFd<'_>) -> Option<([u8; INFO_BYTES], usize)> {
 }
 
 /// Returns the connection's round trip time, segment size and counters (TCP_INFO). Returns `None` if the
-/// system does not tell them.
+/// system does not report them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn sample(fd: BorrowedFd<'_>) -> Option<TcpSample> {
     let (info, known) = info(fd)?;

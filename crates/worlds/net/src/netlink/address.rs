@@ -41,8 +41,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// Whether new connections may use the address: it is neither deprecated nor a duplicate nor still being
-    /// checked.
+    /// Returns whether new connections may use the address: it is neither deprecated nor a duplicate nor
+    /// still being checked.
     #[must_use]
     pub const fn is_usable(&self) -> bool {
         self.flags & (IFA_F_DADFAILED | IFA_F_DEPRECATED | IFA_F_TENTATIVE) == 0

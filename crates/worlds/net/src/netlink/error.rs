@@ -1,4 +1,4 @@
-//! The error of a request, in words.
+//! Describes the error of a request in words.
 
 use std::fmt;
 use std::io;
@@ -24,26 +24,26 @@ impl Error {
     }
 
     /// Returns the system's error number, such as `EEXIST`; `None` if the kernel did not refuse but its
-    /// answer makes no sense.
+    /// answer is malformed.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error()
     }
 
-    /// Whether the object to add exists already.
+    /// Returns whether the object to add exists already.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.errno() == Some(nix::libc::EEXIST)
     }
 
-    /// Whether the object to change or remove does not exist: a device, an address, a route, a rule.
+    /// Returns whether the object to change or remove does not exist: a device, an address, a route, a rule.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         use nix::libc::{EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH};
         self.errno().is_some_and(|errno| [EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH].contains(&errno))
     }
 
-    /// Whether the privilege `CAP_NET_ADMIN` in the namespace is missing.
+    /// Returns whether the privilege `CAP_NET_ADMIN` in the namespace is missing.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.cause.kind() == io::ErrorKind::PermissionDenied

@@ -44,14 +44,14 @@ pub struct Link {
     pub loopback: bool,
     /// The largest IP packet that the interface takes, in bytes.
     pub mtu: u32,
-    /// The kind of an interface that is no hardware: `veth`, `tun`, `bridge`.
+    /// The kind of a virtual interface: `veth`, `tun`, `bridge`; `None` for hardware.
     pub kind: Option<String>,
     /// The format of the frames (`ARPHRD_…` of `linux/if_arp.h`): 1 is Ethernet.
     pub hardware: u16,
-    /// The index of the interface below this one, if that is in this namespace, or of the other end of a
-    /// virtual cable.
+    /// The index of the interface below this one, if that interface is in this namespace, or of the other end
+    /// of a virtual cable.
     pub parent: Option<u32>,
-    /// The index of the bridge, bond or VRF that this interface is a port of.
+    /// The index of the bridge, bond or VRF to which this interface belongs as a port.
     pub master: Option<u32>,
     /// The alias: a text that says what the interface is for.
     pub alias: Option<String>,
@@ -140,7 +140,7 @@ impl Netlink {
     /// `ENODEV` if there is no such interface.
     pub fn link(&self, name: &str) -> Result<Link> {
         let failed = |failure| Error::new(format!("find the interface {name}"), failure);
-        // The kernel would take an empty or overlong name for another question.
+        // The kernel would understand an empty or overlong name as another request.
         if name.is_empty() || name.len() > 15 {
             return Err(failed(nix::errno::Errno::ENODEV.into()));
         }
@@ -198,8 +198,8 @@ impl Netlink {
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
-    /// Makes a virtual cable: its end `name` in this namespace, and its end `peer` in `namespace`, or here,
-    /// too.
+    /// Makes a virtual cable with the end `name` in this namespace and the end `peer` in `namespace`, or also
+    /// here without `namespace`.
     ///
     /// # Errors
     /// `EEXIST` if a name is taken; `EOPNOTSUPP` if the kernel has no veth; `EPERM`.

@@ -33,7 +33,7 @@ const RTNH_F_ONLINK: u32 = 4;
 const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
 const SCOPE_NOWHERE: u8 = 255;
-/// The most next hops of one route that are read; the others are left out.
+/// The largest number of next hops of one route that are read; the others are left out.
 const NEXT_HOPS_MAX: usize = 256;
 
 /// The number of the main table (`RT_TABLE_MAIN`), which is the only one without policy routing.
@@ -92,10 +92,10 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// The number of the table; [`MAIN_TABLE`] unless there is policy routing.
     pub table: u32,
-    /// If several routes lead to one destination, the one with the lowest metric is taken. For a new IPv6
-    /// route, 0 means 1024.
+    /// The metric: if several routes lead to one destination, the route with the lowest metric is used. For a
+    /// new IPv6 route, 0 means 1024.
     pub metric: u32,
-    /// Whether the gateway is taken to be on the link though no prefix says so.
+    /// Whether the gateway counts as on the link although no prefix says so.
     pub onlink: bool,
     /// The action for packets that take the route.
     pub kind: RouteKind,
@@ -136,8 +136,8 @@ impl Route {
         }
     }
 
-    /// Reads the body of an `RTM_NEWROUTE` message as [`Route::parse`] does, and that of a lookup's answer,
-    /// too.
+    /// Reads the body of an `RTM_NEWROUTE` message as [`Route::parse`] does, and also the body of a lookup's
+    /// answer.
     fn parse_any(body: &[u8]) -> Option<Vec<Self>> {
         let flags = u32_at(body, FLAGS)?;
         let mut route = Self::to(any(*body.first()?)?, *body.get(1)?);
@@ -286,7 +286,7 @@ impl Netlink {
     /// included.
     ///
     /// # Errors
-    /// `ENETUNREACH`, `EHOSTUNREACH` and their like if there is no route.
+    /// `ENETUNREACH`, `EHOSTUNREACH` and similar errors if there is no route.
     pub fn route_to(&self, to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> Result<Vec<Route>> {
         let bits = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
         // The plain IPv6 lookup obeys the device when no source is given, and only the plain lookup tells the

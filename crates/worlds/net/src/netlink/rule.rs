@@ -37,7 +37,7 @@ pub struct Rule {
     /// Whether the rule is for IPv6 packets; otherwise it is for IPv4 packets.
     pub ipv6: bool,
     /// The position of the rule: the kernel tries the smallest number first. The rule of local addresses has
-    /// 0, that of the main table 32766.
+    /// 0, and the rule of the main table has 32766.
     pub priority: u32,
     /// Matches only packets from this prefix.
     pub from: Option<(IpAddr, u8)>,

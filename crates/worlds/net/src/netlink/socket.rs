@@ -1,4 +1,4 @@
-//! One netlink socket: sends a request and waits for its answer.
+//! Implements one netlink socket: sends a request and waits for its answer.
 
 use std::cell::Cell;
 use std::io;
@@ -19,17 +19,19 @@ use super::message::{
 /// The size of the receive buffer, in bytes. The kernel puts at most 32 KiB into one read of a dump
 /// (`netlink_dump`).
 const READ_MAX: usize = 64 * 1024;
-/// The most records kept of one dump. A million sockets is more than a host has; the limit bounds the memory.
+/// The largest number of records kept of one dump. No host has a million sockets; the limit bounds the
+/// memory.
 const RECORDS_MAX: usize = 4 << 20;
-/// How often a list is asked for while changes disturb its dump. The last dump is taken as it is.
+/// The number of times that a list is requested while changes disturb its dump. The last dump is used as it
+/// is.
 const DUMPS_MAX: usize = 5;
-/// How long an answer may take, in seconds. The kernel answers within the call that asks, so a kernel that
+/// The longest time for an answer, in seconds. The kernel answers within the call that asks, so a kernel that
 /// takes longer is stuck.
 const ANSWER_MAX_S: i64 = 10;
 /// `NLMSGERR_ATTR_MSG`: the attribute with the kernel's own words about an error.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// Why a request failed.
+/// Says why a request failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: io::Error,
@@ -125,7 +127,7 @@ impl Socket {
             let mut any = false;
             for message in Messages(bytes) {
                 any = true;
-                // The rest of the answer to an earlier request that was given up.
+                // This is the rest of the answer to an earlier request that was given up.
                 if message.sequence != sequence {
                     continue;
                 }
@@ -167,7 +169,7 @@ fn words(message: &Message<'_>) -> Option<String> {
         _ if message.flags & NLM_F_CAPPED != 0 => HEADER,
         _ => usize::try_from(u32_at(message.body, 4)?).ok()?,
     };
-    // A length that makes no sense would overflow.
+    // An invalid length would overflow.
     let fixed = about.checked_add(4).filter(|fixed| *fixed <= message.body.len())?;
     let mut attributes = Attributes::after(message.body, fixed);
     let (_, value) = attributes.find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)?;

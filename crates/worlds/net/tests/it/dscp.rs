@@ -1,4 +1,4 @@
-//! Code points of differentiated services beside the marks of ECN, as another socket receives them.
+//! Tests code points of differentiated services beside the marks of ECN, as another socket receives them.
 #![cfg(target_os = "linux")]
 
 use std::io::IoSliceMut;
@@ -14,7 +14,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, 
 const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 
-/// A socket that reads the whole field of the IP header.
+/// Reads the whole field of the IP header with a separate socket.
 struct Seer(UdpSocket);
 
 impl Seer {

@@ -1,4 +1,4 @@
-//! Two sockets on one host: offloads, marks, addresses, errors.
+//! Tests two sockets on one host: offloads, marks, addresses, errors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -51,7 +51,7 @@ fn forty_segments_arrive_in_one_buffer_with_their_mark() {
         assert_eq!((sizes[0], sizes[39]), (1_386, 100));
         assert_eq!(source.recv(&mut buffers, |_| panic!("nothing left")).unwrap(), RecvOutcome::WouldBlock);
 
-        // The reply goes the other way, unmarked.
+        // The reply goes the other way, without a mark.
         let reply = Datagrams { to: Some(subflow.local_addr()), ..one(b"reply") };
         assert!(matches!(source.send(&reply), SendOutcome::Sent));
         let mut seen = None;

@@ -1,5 +1,6 @@
-//! Several interfaces and routers, in network namespaces without a name that end with the test's thread.
-//! Needs root and iproute2; says so and passes without them. Nothing outside these namespaces is touched.
+//! Tests several interfaces and routers, in network namespaces without a name that end with the test's
+//! thread. Needs root and iproute2; without them it says so and passes. Nothing outside these namespaces is
+//! touched.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -67,7 +68,7 @@ impl Space {
     }
 }
 
-/// Runs a test in a thread of its own, whose namespaces no other thread sees.
+/// Runs a test in a separate thread, whose namespaces no other thread sees.
 fn apart(test: impl FnOnce() + Send) {
     testing::side_by_side();
     std::thread::scope(|scope| {
@@ -119,7 +120,7 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
         ] {
             near.enter();
             let egresses = usable_egresses(ip(peer)).unwrap();
-            // A socket that is bound to nothing leaves by the first provider.
+            // An unbound socket leaves by the first provider.
             let (own, peer_ip) = (ip(networks[0]), ip(peer));
             assert_eq!(
                 egresses.iter().map(|via| via.is_kept_by(own, peer_ip)).collect::<Vec<_>>(),
@@ -128,8 +129,8 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
             for (via, is_kept) in [("a1", true), ("a2", false), (networks[0], true), (networks[1], false)] {
                 assert_eq!(Egress::parse(via).unwrap().is_kept_by(own, peer_ip), is_kept, "{via}");
             }
-            // It does so from the second provider's address, too, for no rule says that it leaves by the
-            // second.
+            // It also leaves by the first provider from the second provider's address, because no rule leads
+            // it to the second.
             assert!(!egresses[1].is_kept_by(ip(networks[1]), peer_ip));
             let shown: Vec<_> = egresses.iter().map(Egress::to_string).collect();
             assert_eq!(shown, [format!("{}%a1", networks[0]), format!("{}%a2", networks[1])]);
@@ -138,7 +139,8 @@ fn each_provider_is_a_way_and_packets_keep_to_it() {
             let source = Udp::listen(SocketAddr::new(ip(listen), 0)).unwrap();
             let peer = SocketAddr::new(ip(peer), source.local_addr().port());
             let mut buffers = RecvBuffers::new();
-            // By address, by interface and by both: always the second provider, which the routes rank last.
+            // By address, by interface and by both, packets always leave by the second provider, which the
+            // routes rank last.
             for name in [networks[1], "a2", &shown[1]] {
                 near.enter();
                 let before = near.packets_sent("a2");

@@ -1,5 +1,5 @@
-//! Netlink against the kernel, in network namespaces without a name that end with the test's thread. Needs
-//! root; says so and passes without. Nothing outside these namespaces is touched.
+//! Tests netlink against the kernel, in network namespaces without a name that end with the test's thread.
+//! Needs root; without root it says so and passes. Nothing outside these namespaces is touched.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, Type};
 /// The number of IPPROTO_MPTCP.
 const MPTCP: i32 = 262;
 
-/// Enters a network namespace of its own. Returns `None`, and reports why, where that is not allowed.
+/// Enters a new network namespace. Returns `None`, and reports why, where that is not allowed.
 fn namespace() -> Option<File> {
     if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
         testing::refused(format!("no network namespace of our own ({e}); run as root"));
@@ -31,7 +31,7 @@ fn enter(namespace: &File) {
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
 }
 
-/// Runs a test in a thread of its own, whose namespaces no other thread sees.
+/// Runs a test in a separate thread, whose namespaces no other thread sees.
 fn apart(test: impl FnOnce() + Send) {
     testing::side_by_side();
     std::thread::scope(|scope| {

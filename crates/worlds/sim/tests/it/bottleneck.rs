@@ -1,4 +1,5 @@
-//! Two toy senders behind one bottleneck: the textbook's sharing must come out of the links by itself.
+//! Tests two toy senders behind one bottleneck, which must share it as textbooks say without any special
+//! rule.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::{LinkConfig, Net, Packet, RouteId, net};
@@ -19,8 +20,8 @@ impl Packet for Segment {
     fn mark(&mut self) {}
 }
 
-/// Additive increase, multiplicative decrease, at most one decrease a round trip; told of drops by the
-/// network.
+/// Sends with additive increase and multiplicative decrease, at most one decrease a round trip. The network
+/// reports drops to it.
 struct Aimd {
     forward: RouteId,
     back: RouteId,
@@ -40,14 +41,14 @@ impl Aimd {
     }
 }
 
-/// The flows' shares of the second half of `seconds`, and the bottleneck's utilisation.
+/// Returns the flows' shares in the second half of `seconds`, and the bottleneck's utilisation.
 fn share(rtt_ms: [u64; 2], seconds: u64) -> ([f64; 2], f64) {
     let mut net = Net::new(7);
     let bottleneck = net.link("bottleneck", LinkConfig::new(RATE, Span::from_millis(5)).queue_packets(50));
     let mut flows = [0, 1].map(|i| {
         let jitter = Span::from_millis(1);
         let rtt = Span::from_millis(rtt_ms[i]);
-        // A little jitter at the access, or phase effects of a drop-tail queue decide the shares.
+        // Add a little jitter at the access, or phase effects of a drop-tail queue would decide the shares.
         let access = LinkConfig { delay: rtt - Span::from_millis(5), jitter, ..LinkConfig::default() };
         let access = net.link(&format!("access {i}"), access);
         let back = net.link(&format!("back {i}"), LinkConfig::default());

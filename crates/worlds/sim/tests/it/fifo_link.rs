@@ -1,4 +1,4 @@
-//! A FIFO link is an event-driven one that takes a short cut: nothing that can be seen differs.
+//! Tests that a FIFO link, which takes a short cut, has the same visible results as an event-driven link.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::link::{Event, Input};
@@ -45,7 +45,7 @@ fn fifo() -> impl Strategy<Value = LinkConfig> {
     )
 }
 
-/// A scripted drop of a packet that there is not: a fault that asks for one and does nothing.
+/// Makes the link event-driven by a fault without effect: the scripted drop of a packet that does not exist.
 fn event_driven(config: LinkConfig) -> LinkConfig {
     LinkConfig { scripted_drops: vec![0], ..config }
 }
@@ -53,13 +53,13 @@ fn event_driven(config: LinkConfig) -> LinkConfig {
 #[derive(Debug, PartialEq)]
 struct Observed {
     arrived: Vec<(Time, Probe)>,
-    /// In the order of their time: an event-driven link may report a drop later.
+    /// The drops in the order of their time: an event-driven link may report a drop later.
     dropped: Vec<(Time, u32, DropReason)>,
     stats: Vec<Stats>,
     queued: Vec<u64>,
 }
 
-/// Packets as (gap in ns, bytes); `change` after the nth.
+/// Sends packets given as (gap in ns, bytes) and applies `change` after the nth packet.
 fn run(config: LinkConfig, traffic: &[(u64, u32)], change: Option<(usize, LinkChange)>) -> Observed {
     let mut link = Link::new(config, 3, "a");
     let mut seen =
@@ -123,13 +123,13 @@ proptest! {
             LinkChange::Rate(Some(Rate::from_bytes(77_777))),
             LinkChange::Loss(0.3),
         ][which];
-        // What waits has drawn its jitter, and would draw again.
+        // Waiting packets have already drawn their jitter, and would draw it again.
         let config = LinkConfig { jitter: Span::ZERO, ..config };
         let change = Some((nth, change));
         let fifo = run(config.clone(), &traffic, change);
         let event = run(event_driven(config), &traffic, change);
-        // The credit of the packet being sent is lost: what follows may be a nanosecond late, and what is
-        // decided by that nanosecond may differ. With a round rate nothing is.
+        // The link loses the credit of the packet being sent, so later packets may be a nanosecond late, and
+        // decisions that depend on that nanosecond may differ. With a round rate nothing differs.
         let late = fifo.arrived.iter().zip(&event.arrived).all(|((a, p), (b, q))| {
             p == q && a.as_nanos().abs_diff(b.as_nanos()) <= 1
         });
@@ -139,7 +139,8 @@ proptest! {
 
 #[test]
 fn what_is_sent_on_delivery_leaves_at_that_time() {
-    // A request each way, answered at the moment of its delivery, with a limit far ahead: as polled on time.
+    // Each way a request is answered at the moment of its delivery. A limit far ahead must give the result of
+    // punctual polls.
     let run = |limit: fn(Time) -> Time| {
         let mut net = Net::new(1);
         let config = |ms| LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(ms));

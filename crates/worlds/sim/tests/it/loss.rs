@@ -1,4 +1,4 @@
-//! What is lost, and that the counters say so.
+//! Tests which packets are lost, and that the counters report them.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::link::{Event, Input};
@@ -20,7 +20,7 @@ impl Packet for Probe {
     }
 }
 
-/// A packet each `gap` over 1,000 packets/s, `count` of them; drops as (at in us, nth, reason).
+/// Sends `count` packets, one each `gap`, over 1,000 packets/s; returns drops as (at in us, nth, reason).
 fn run(
     config: LinkConfig,
     gap: Span,
@@ -76,21 +76,22 @@ fn the_nth_packet_of_a_flow() {
 
 #[test]
 fn random_drops_in_the_last_places_only() {
-    // The queue of 10 fills at 1/9 packet a ms, and is then refilled as often as it drains.
+    // The queue of 10 packets fills at 1/9 packet a ms, and is then refilled as often as it drains.
     let gap = Span::from_micros(900);
     let random = Discipline::Random { last_packets: 3, p: 0.1 };
     let (drops, stats) = run(config().queue_packets(10).discipline(random), gap, 100_000, |_| None);
-    // 10,000 too many. A place is refused with 0.1 from 7 packets on, and always at 10.
+    // There are 10,000 packets too many. From 7 packets on, a packet is refused with probability 0.1, at 10
+    // always.
     assert_eq!(stats.dropped.total(), stats.dropped.congestion());
     assert!(stats.dropped.congestion().abs_diff(10_000) < 20, "{stats:?}");
     assert!(stats.dropped.early > 7_000 && stats.dropped.queue < 3_000, "{stats:?}");
-    // Before the seventh waits nothing is dropped: that takes 60 ms.
+    // No packet is dropped before the seventh waits, which takes 60 ms.
     assert!(drops[0].0 > 50_000, "{drops:?}");
-    // Where p is 1 the queue is just shorter.
+    // If p is 1, the queue is just shorter.
     let random = Discipline::Random { last_packets: 3, p: 1.0 };
     let (_, stats) = run(config().queue_packets(10).discipline(random), gap, 1_000, |_| None);
     assert_eq!((stats.queue_max_packets, stats.dropped.queue), (7, 0));
-    // In bytes it is the same.
+    // A limit in bytes has this effect too.
     let (_, stats) = run(config().queue_bytes(10_999).discipline(random), gap, 1_000, |_| None);
     assert_eq!((stats.queue_max_packets, stats.dropped.queue), (7, 0));
 }
@@ -99,7 +100,7 @@ fn random_drops_in_the_last_places_only() {
 fn bursts_lose_their_share_and_use_the_link() {
     let bursts = Some(GilbertElliott::bursts(0.05, 4.0));
     let (drops, stats) = run(LinkConfig { bursts, ..config() }, MS, 100_000, |_| None);
-    // The variance of a share in bursts: p (1 - p) (2 b - 1), about.
+    // The variance of a share in bursts is about p (1 - p) (2 b - 1).
     let sigma = (1e5f64 * 0.05 * 0.95 * 7.0).sqrt();
     assert!((stats.dropped.loss as f64 - 5_000.0).abs() < 4.0 * sigma, "{stats:?}");
     let starts = 1 + drops.windows(2).filter(|pair| pair[1].1 != pair[0].1 + 1).count();
@@ -109,7 +110,7 @@ fn bursts_lose_their_share_and_use_the_link() {
 
 #[test]
 fn a_congestion_event_takes_one_packet_of_each_victim() {
-    // Two flows in turn, 10 % too many: an event, and no other before its time.
+    // Two flows alternate and send 10 % too much: an event follows, and no other before its time.
     let victims =
         |policy| Discipline::TargetedDrop { above_packets: 20, hold: Span::from_millis(50), policy };
     let flow = |nth| Some((nth % 2) as u32);
@@ -127,7 +128,7 @@ fn a_congestion_event_takes_one_packet_of_each_victim() {
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 50_000), "{times:?}");
     }
     let (drops, stats) = run(config().discipline(victims(VictimPolicy::Share)), gap, 10_000, flow);
-    // An event of two equal flows hits one and a third on average, if it hits anybody.
+    // An event of two equal flows hits one and a third flows on average, if it hits any.
     let mean = stats.dropped.early as f64 / stats.congestions as f64;
     assert!((mean - 4.0 / 3.0).abs() < 0.15, "{mean}");
     let first = drops.iter().filter(|drop| drop.1 % 2 == 0).count() as f64 / drops.len() as f64;

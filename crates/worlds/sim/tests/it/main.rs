@@ -1,4 +1,4 @@
-//! Links, queues and media of the simulator, from outside.
+//! Tests links, queues and media of the simulator through the public interface.
 
 mod bottleneck;
 mod fifo_link;

@@ -1,4 +1,5 @@
-//! Links that share a medium: the anomaly of 802.11, weights, and random draws that are each link's own.
+//! Tests links that share a medium: the anomaly of 802.11, weights, and random draws that are independent per
+//! link.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::{LinkChange, LinkConfig, LinkId, Net, Packet, RouteId};
@@ -25,7 +26,7 @@ const fn station(mbit: u64, weight: u32) -> Station {
     Station { mbit, weight, busy: true }
 }
 
-/// Packets that each station got through in a minute; a busy one always has three packets to send.
+/// Returns the packets that each station sent in a minute; a busy station always has three packets to send.
 fn share(stations: &[Station], change: Option<(LinkId, LinkChange)>) -> Vec<u64> {
     let mut net = Net::new(5);
     let air = net.medium("air");
@@ -61,7 +62,7 @@ fn share(stations: &[Station], change: Option<(LinkId, LinkChange)>) -> Vec<u64>
 
 #[test]
 fn alone_it_is_a_link() {
-    // 0.5 ms a packet.
+    // A packet takes 0.5 ms.
     assert!(share(&[station(24, 1)], None)[0].abs_diff(120_000) <= 3);
     assert!(
         share(&[station(24, 7), Station { busy: false, ..station(1, 1) }], None)[0].abs_diff(120_000) <= 3
@@ -70,14 +71,15 @@ fn alone_it_is_a_link() {
 
 #[test]
 fn a_slow_station_slows_all_down() {
-    // 0.5 ms and 6 ms: 6.5 ms for a packet of each, not half of the time for each.
+    // Packets take 0.5 ms and 6 ms, so one packet of each takes 6.5 ms; the stations do not get half of the
+    // time each.
     let packets = share(&[station(24, 1), station(2, 1)], None);
     let expected = 60_000.0 / 6.5;
     for packets in &packets {
-        // Sigma of a fair draw of 18,462 packets: 68.
+        // A fair draw of 18,462 packets has a sigma of 68.
         assert!((*packets as f64 - expected).abs() < 4.0 * 68.0, "{packets}");
     }
-    // One packet at a time: their times add up to the minute.
+    // The medium carries one packet at a time, so the sending times add up to the minute.
     let air_ms = packets[0] as f64 * 0.5 + packets[1] as f64 * 6.0;
     assert!((air_ms - 60_000.0).abs() < 10.0, "{air_ms}");
 }
@@ -103,7 +105,7 @@ fn who_goes_down_leaves_the_medium_to_the_others() {
     assert!(packets[0].abs_diff(30_000) < 4 * 130, "{packets:?}");
 }
 
-/// Deliveries of the links "a" and "b" of a network with `more` beside them, busy ones.
+/// Returns the deliveries of the links "a" and "b" of a network that has `more` busy links beside them.
 fn deliveries(more: usize) -> Vec<(Time, RouteId)> {
     let mut net = Net::new(11);
     let (air, other) = (net.medium("air"), net.medium("other"));

@@ -1,5 +1,5 @@
-//! What must hold of any network: nothing is lost uncounted, nothing overtakes unasked, the same seed is the
-//! same run.
+//! Tests properties of any network: no packet is lost uncounted, none overtakes unless a fault asks for it,
+//! and equal seeds give equal runs.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::{
@@ -45,7 +45,7 @@ fn discipline() -> impl Strategy<Value = Discipline> {
     ]
 }
 
-/// Without one half of the time.
+/// Returns a strategy for traces; half of the time there is none.
 fn trace() -> impl Strategy<Value = Option<Trace>> {
     let text = |gaps: Vec<u32>| {
         let mut ms = 0;
@@ -134,7 +134,7 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
         )
 }
 
-/// Three links, four routes over them, and packets as (gap in ns, route, bytes).
+/// Runs three links, four routes over them, and packets given as (gap in ns, route, bytes).
 fn run(
     configs: &[LinkConfig; 3],
     traffic: &[(u64, u32, u32)],
@@ -169,7 +169,7 @@ proptest! {
     ) {
         let (net, links, stream) = run(&configs, &traffic, seed);
 
-        // Conservation, link by link.
+        // Check conservation for each link.
         for &link in &links {
             let stats = net.stats(link);
             let out = stats.delivered + stats.dropped.total() + net.occupancy(link) as u64;
@@ -177,7 +177,7 @@ proptest! {
             prop_assert!(stats.queue_max_packets <= 50 && stats.queue_max_bytes <= 100_000);
         }
         let occupancy: u64 = links.iter().map(|&link| net.occupancy(link) as u64).sum();
-        // Conservation of the whole: sent + duplicated = delivered + dropped + occupancy.
+        // Check conservation for the whole network: sent + duplicated = delivered + dropped + occupancy.
         let sum = |of: fn(&Stats) -> u64| links.iter().map(|&link| of(&net.stats(link))).sum::<u64>();
         let deliveries = stream.iter().filter(|output| matches!(output, Output::Send(_))).count() as u64;
         let dropped = |output: &&_| matches!(output, Output::Event(net::Event::Dropped { .. }));
@@ -192,7 +192,7 @@ proptest! {
             .collect();
         prop_assert!(arrived.is_sorted_by_key(|delivery| delivery.at));
 
-        // The same seed, the same run, byte for byte.
+        // An equal seed gives an equal run, byte for byte.
         let (_, _, again) = run(&configs, &traffic, seed);
         prop_assert_eq!(format!("{stream:?}"), format!("{again:?}"));
     }

@@ -1,34 +1,36 @@
-//! What losses leave of rate and flight (draft-ietf-ccwg-bbr, section 5.5.10).
+//! Bounds rate and flight after losses (draft-ietf-ccwg-bbr, section 5.5.10).
 //!
-//! The long-term bound is the flight at which a probe lost more than two percent; probes raise it, slowly at
-//! first. The short-term bounds follow what arrives while nothing is probed, and go when a probe begins.
+//! The long-term bound is the flight at which a probe lost more than two percent; later probes raise it,
+//! slowly at first. The short-term bounds follow the packets that arrive in rounds without a probe; a new
+//! probe removes them.
 
 use super::delivery::Sample;
 use crate::softfloat::Real;
 
-/// What a loss leaves at least, 0.7.
+/// The part of a bound that a loss leaves at least, 0.7.
 pub(super) const BETA: Real = Real::from_ratio(717, 10);
-/// 0.85 of the long-term bound are used between probes.
+/// The part of the long-term bound that is used between probes, 0.85.
 const WITHOUT_HEADROOM: Real = Real::from_ratio(870, 10);
-/// The least flight: four packets.
+/// The smallest flight: four packets.
 pub(super) const FLIGHT_MIN: u32 = 4;
-/// Doublings of the slope at most.
+/// The largest number of times that the slope doubles.
 const UP_ROUNDS_MAX: u8 = 30;
 
-/// The bounds; [`u32::MAX`] and [`Real::MAX`] are none.
+/// Holds the bounds of flight and rate; [`u32::MAX`] and [`Real::MAX`] stand for no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// Long-term, packets.
+    /// The long-term bound of the flight, in packets.
     pub(super) hi: u32,
-    /// Short-term, packets, and packets a nanosecond.
+    /// The short-term bounds of the flight, in packets, and of the rate, in packets a nanosecond.
     lo: u32,
     bw_lo: Real,
-    /// The largest sample of this round, its packets and its rate.
+    /// The largest numbers among this round's samples: of packets, and of the rate.
     latest: u32,
     bw_latest: Real,
-    /// Packets lost before this round.
+    /// The number of packets lost before this round.
     lost_before: u32,
-    /// Packets that arrived since the long-term bound last grew, and how many make it grow by one.
+    /// The number of packets that arrived since the long-term bound last grew, and the number that makes it
+    /// grow by one.
     acked: u32,
     acked_per_packet: u32,
     up_rounds: u8,
@@ -55,13 +57,14 @@ impl Bounds {
         up_rounds: 0,
     };
 
-    /// A sample of this round.
+    /// Notes a sample of this round.
     pub(super) fn sample(&mut self, sample: &Sample) {
         self.latest = self.latest.max(sample.delivered);
         self.bw_latest = self.bw_latest.max(sample.rate);
     }
 
-    /// A round is over, with `lost` packets lost in all. `adapts`: nothing is being probed for.
+    /// Ends a round with `lost` packets lost in all, and begins the next with `sample`. `adapts` says that no
+    /// probe is under way, so that losses move the short-term bounds.
     pub(super) fn round(
         &mut self,
         lost: u32,
@@ -81,32 +84,32 @@ impl Bounds {
         }
     }
 
-    /// A round begins.
+    /// Begins a round.
     pub(super) const fn new_round(&mut self, lost: u32) {
         (self.lost_before, self.latest, self.bw_latest) = (lost, 0, Real::ZERO);
     }
 
-    /// Packets lost in this round.
+    /// Returns the number of packets lost in this round, given the total.
     pub(super) const fn lost(&self, lost: u32) -> u32 {
         lost.wrapping_sub(self.lost_before)
     }
 
-    /// The largest flight that arrived in this round.
+    /// Returns the largest number of packets that a sample of this round delivered.
     pub(super) const fn latest(&self) -> u32 {
         self.latest
     }
 
-    /// The short-term bounds go.
+    /// Removes the short-term bounds.
     pub(super) const fn forget_short_term(&mut self) {
         (self.lo, self.bw_lo) = (u32::MAX, Real::MAX);
     }
 
-    /// The rate to send at, given the largest measured.
+    /// Returns the rate to send at, given the largest measured rate.
     pub(super) fn bw(&self, max_bw: Real) -> Real {
         max_bw.min(self.bw_lo)
     }
 
-    /// The long-term bound, less some room for others.
+    /// Returns the long-term bound, less some room for other flows.
     pub(super) fn with_headroom(&self) -> u32 {
         match self.hi {
             u32::MAX => u32::MAX,
@@ -114,24 +117,24 @@ impl Bounds {
         }
     }
 
-    /// The window within the bounds; `cruising` leaves room for others.
+    /// Returns `cwnd` within the bounds; `cruising` leaves room for other flows.
     pub(super) fn cap(&self, cwnd: u32, cruising: bool) -> u32 {
         let hi = if cruising { self.with_headroom() } else { self.hi };
         cwnd.min(hi.min(self.lo).max(FLIGHT_MIN))
     }
 
-    /// A probe begins: the long-term bound may grow.
+    /// Begins a probe, in which the long-term bound may grow.
     pub(super) fn begin_up(&mut self) {
         (self.acked, self.up_rounds) = (0, 0);
     }
 
-    /// Twice as steep a slope as in the round before.
+    /// Makes the slope twice as steep as in the round before.
     pub(super) fn steeper(&mut self, cwnd: u32) {
         self.acked_per_packet = (cwnd >> self.up_rounds.min(UP_ROUNDS_MAX)).max(1);
         self.up_rounds = (self.up_rounds + 1).min(UP_ROUNDS_MAX);
     }
 
-    /// Packets arrived in a probe that uses up the long-term bound.
+    /// Grows the long-term bound after `acked` packets arrived in a probe that uses it up.
     pub(super) fn grow(&mut self, acked: u32) {
         self.acked = self.acked.saturating_add(acked);
         let packets = self.acked.checked_div(self.acked_per_packet).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One step of BBR (draft-ietf-ccwg-bbr, section 5.2).
+//! Runs one step of BBR (draft-ietf-ccwg-bbr, section 5.2).
 
 use super::super::{Ack, CongestionCause, CongestionEvent, Control, Flight, Group, SubflowStats, Window};
 use super::delivery::is_reached;
@@ -51,7 +51,7 @@ impl Control for Bbr {
 
     fn on_congestion(&mut self, event: &CongestionEvent, group: &Group<'_>) -> u32 {
         match event.cause {
-            // Each loss is counted in the flight.
+            // The flight report already counts each loss.
             CongestionCause::Loss => {}
             CongestionCause::Timeout => {
                 self.cwnd = 1;

@@ -1,18 +1,19 @@
-//! The delivery rate of a path, and the largest of two probing cycles (draft-ietf-ccwg-bbr, section 4.1
-//! and from 5.5.2 to 5.5.6).
+//! Measures the delivery rate of a path and keeps the largest of two probing cycles (draft-ietf-ccwg-bbr,
+//! section 4.1 and from 5.5.2 to 5.5.6).
 //!
-//! The draft notes with each packet how much had been delivered when it left. Here a *mark* is set at an
-//! acknowledgement, twice a round trip, and is answered by the first packet that was sent after it. A sample
-//! then is what arrived since the mark, over the time since, which is at least a round trip.
+//! The draft notes with each packet how many packets had been delivered when it left. This file instead sets
+//! a *mark* at an acknowledgement, twice a round trip, and the first packet sent after the mark answers it. A
+//! sample then is the number of packets that arrived since the mark, over the time since, which is at least a
+//! round trip.
 
 use super::super::{Ack, Flight};
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// Marks that may be unanswered; each has half of a round trip.
+/// The largest number of unanswered marks; they are half a round trip apart.
 const MARKS: usize = 2;
 
-/// How things stood at an acknowledgement.
+/// Holds the state at an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     at: Time,
@@ -24,31 +25,31 @@ struct Mark {
     flight: u32,
 }
 
-/// What a round trip brought.
+/// Holds the measurements of one round trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Packets a nanosecond.
+    /// The delivery rate in packets a nanosecond.
     pub(super) rate: Real,
-    /// Packets that arrived.
+    /// The number of packets that arrived.
     pub(super) delivered: u32,
-    /// Packets in flight at its beginning; zero if the sender had nothing to send.
+    /// The number of packets in flight at its beginning; zero if the sender had nothing to send.
     pub(super) flight: u32,
 }
 
 impl Sample {
-    /// Whether the sender, not the path, was the limit.
+    /// Returns whether the sender, not the path, was the limit.
     pub(super) const fn is_limited(&self) -> bool {
         self.flight == 0
     }
 }
 
-/// What a path delivers.
+/// Measures the delivery rate of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     marks: [Option<Mark>; MARKS],
     marked_at: Time,
     delivered: u32,
-    /// The largest rates of the probing cycle before and of this one.
+    /// The largest rates of the probing cycle before and of this cycle.
     max: [Real; 2],
 }
 
@@ -56,8 +57,9 @@ impl Delivery {
     pub(super) const NEW: Self =
         Self { marks: [None; MARKS], marked_at: Time::ZERO, delivered: 0, max: [Real::ZERO; 2] };
 
-    /// Packets arrived. Sets a mark if it is time, and returns a sample if a mark was answered. `needed` is
-    /// what must be in flight for the path, and not the sender, to be the limit.
+    /// Notes packets that arrived. Sets a mark if it is time, and returns a sample if the packets answered a
+    /// mark. `needed` is the number of packets that must be in flight for the path, and not the sender, to be
+    /// the limit.
     pub(super) fn on_ack(&mut self, ack: &Ack, flight: &Flight, needed: u32) -> Option<Sample> {
         self.delivered = self.delivered.wrapping_add(ack.acked);
         let mut newest: Option<Mark> = None;
@@ -94,31 +96,32 @@ impl Delivery {
         Some(sample)
     }
 
-    /// The largest rate of this cycle and the one before, packets a nanosecond; zero before the first sample.
+    /// Returns the largest rate of this cycle and the one before, in packets a nanosecond; zero before the
+    /// first sample.
     pub(super) fn max_bw(&self) -> Real {
         self.max[0].max(self.max[1])
     }
 
-    /// A probing cycle is over.
+    /// Ends a probing cycle.
     pub(super) const fn next_cycle(&mut self) {
         self.max = [self.max[1], Real::ZERO];
     }
 
-    /// Packets in flight at the oldest mark that is not answered, if more than two percent of as many have
-    /// been lost since (section 5.5.10.2).
+    /// Returns the number of packets in flight at the oldest unanswered mark, if more than two percent of
+    /// that number have been lost since (section 5.5.10.2).
     pub(super) fn too_high(&self, lost: u32) -> Option<u32> {
         let oldest = self.marks.iter().flatten().min_by_key(|mark| mark.at)?;
         let since = u64::from(lost.wrapping_sub(oldest.lost));
         (since * 50 > u64::from(oldest.flight)).then_some(oldest.flight).filter(|flight| *flight > 0)
     }
 
-    /// Forgets the marks: what was in flight is lost.
+    /// Forgets the marks, because the packets in flight are lost.
     pub(super) const fn reset(&mut self) {
         self.marks = [None; MARKS];
     }
 }
 
-/// Whether the sequence number `highest` is at or after `seq`, both by their lowest bits.
+/// Returns whether the sequence number `highest` is at or after `seq`, comparing their lowest bits.
 pub(super) const fn is_reached(highest: u32, seq: u32) -> bool {
     highest.wrapping_sub(seq) <= u32::MAX / 2
 }

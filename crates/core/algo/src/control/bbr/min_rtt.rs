@@ -1,19 +1,20 @@
-//! The smallest round-trip time of ten seconds, and when to look for it (draft-ietf-ccwg-bbr section 5.3.4).
+//! Keeps the smallest round-trip time of ten seconds and decides when to look for it (draft-ietf-ccwg-bbr
+//! section 5.3.4).
 
 use crate::{Span, Time};
 
-/// How long the smallest is believed.
+/// The time for which the smallest RTT is believed.
 const FILTER: Span = Span::from_secs(10);
-/// How long after the last small one the queue is drained to see it again.
+/// The time after the last small RTT at which the queue is drained to see it again.
 const PROBE_INTERVAL: Span = Span::from_secs(5);
 
-/// The filter.
+/// Filters round-trip times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MinRtt {
-    /// The smallest, and when it was seen; [`Span::MAX`] before the first.
+    /// The smallest RTT and its time; [`Span::MAX`] before the first sample.
     min: Span,
     at: Time,
-    /// The smallest since the queue was last drained, or about as long.
+    /// The smallest RTT since the last drain of the queue, or of about [`PROBE_INTERVAL`], and its time.
     recent: Span,
     recent_at: Time,
 }
@@ -22,7 +23,7 @@ impl MinRtt {
     pub(super) const NEW: Self =
         Self { min: Span::MAX, at: Time::ZERO, recent: Span::MAX, recent_at: Time::ZERO };
 
-    /// A sample; zero if there is none. Whether it is time to drain the queue.
+    /// Notes a sample; zero stands for no sample. Returns whether it is time to drain the queue.
     pub(super) fn sample(&mut self, now: Time, rtt: Span) -> bool {
         if rtt == Span::ZERO {
             return false;
@@ -38,12 +39,12 @@ impl MinRtt {
         is_due
     }
 
-    /// The queue has been drained; the next time is a while away.
+    /// Notes that the queue has been drained, which restarts the wait for the next drain.
     pub(super) const fn drained(&mut self, now: Time) {
         self.recent_at = now;
     }
 
-    /// The smallest; `None` before the first sample.
+    /// Returns the smallest RTT; `None` before the first sample.
     pub(super) fn get(&self) -> Option<Span> {
         (self.min < Span::MAX).then_some(self.min)
     }

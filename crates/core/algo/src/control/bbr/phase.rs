@@ -1,8 +1,8 @@
-//! The phases of BBR and their gains (draft-ietf-ccwg-bbr section 5.6.1).
+//! Defines the phases of BBR and their gains (draft-ietf-ccwg-bbr section 5.6.1).
 
 use crate::softfloat::Real;
 
-/// A phase; `control/bbr.rs` has the table.
+/// Names a phase; `control/bbr.rs` has the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Startup,
@@ -15,7 +15,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Of the rate: 2.77, 0.5, 0.9, 1, 1.25.
+    /// Returns the factor of the rate that gives the pace: 2.77, 0.5, 0.9, 1 or 1.25.
     pub(super) const fn pacing_gain(self) -> Real {
         match self {
             Self::Startup => Real::from_ratio(709, 8),
@@ -26,7 +26,7 @@ impl Phase {
         }
     }
 
-    /// Of the product: 2, 2.25, 0.5.
+    /// Returns the factor of the product that gives the window: 2, 2.25 or 0.5.
     pub(super) const fn cwnd_gain(self) -> Real {
         match self {
             Self::Up => Real::from_ratio(9, 2),

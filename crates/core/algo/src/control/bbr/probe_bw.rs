@@ -1,5 +1,5 @@
-//! Probing for bandwidth: when, how far, and what is learnt (draft-ietf-ccwg-bbr, section 5.3.3.6 and section
-//! 5.5.10.2).
+//! Probes for bandwidth: decides when a probe begins, when it ends and what it changes (draft-ietf-ccwg-bbr,
+//! section 5.3.3.6 and section 5.5.10.2).
 
 use super::super::MEMBERS_MAX;
 use super::bounds::{BETA, FLIGHT_MIN, times};
@@ -10,7 +10,7 @@ use crate::{Span, SplitMix64, Time};
 
 impl Bbr {
     pub(super) fn start_down(&mut self, seen: &Seen<'_>) {
-        // The time differs from flow to flow, so they do not probe in step.
+        // The time differs between flows, so they do not probe in step.
         let seed = seen.ack.now.as_nanos() ^ u64::from(self.flight.next_seq as u32).rotate_left(40);
         let mut draws = SplitMix64(seed);
         self.bounds.new_round(self.flight.lost);
@@ -29,7 +29,7 @@ impl Bbr {
         self.start_round();
     }
 
-    /// Whether a probe is due: the wait is over, or a sibling has begun one.
+    /// Returns whether a probe is due: the wait is over, or a sibling has begun a probe.
     pub(super) fn is_probe_due(&mut self, seen: &Seen<'_>) -> bool {
         let (now, group) = (seen.ack.now, seen.group);
         let mut product = u64::from(self.product(self.bw(), Real::ONE).min(self.cwnd));
@@ -52,7 +52,7 @@ impl Bbr {
         is_due
     }
 
-    /// Whether a probe has found what it can.
+    /// Returns whether the probe can find nothing more.
     pub(super) fn is_up_over(&mut self, seen: &Seen<'_>) -> bool {
         if self.cycle.was_too_high && self.flight.in_flight >= self.bounds.hi {
             self.cycle.was_careful = true;
@@ -67,7 +67,7 @@ impl Bbr {
         self.plateau.is_now
     }
 
-    /// More than two percent of `flight` packets were lost.
+    /// Handles a loss of more than two percent of `flight` packets.
     pub(super) fn too_high(&mut self, flight: u32, seen: &Seen<'_>) {
         self.cycle.is_sampling = false;
         self.cycle.was_too_high = true;
@@ -115,7 +115,7 @@ impl Bbr {
         has_begun_probe
     }
 
-    /// The phases of ProbeBW, after section 5.3.3.6.
+    /// Moves through the phases of ProbeBW, after section 5.3.3.6.
     pub(super) fn probe_bw(&mut self, seen: &Seen<'_>) {
         let max_bw = self.max_bw();
         let phase = self.phase;

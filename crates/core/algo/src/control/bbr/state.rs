@@ -1,5 +1,5 @@
-//! What BBR knows of a path, and the window and the pace that follow (draft-ietf-ccwg-bbr, section 2 and
-//! section 5.6).
+//! Holds BBR's model of a path and derives the window and the pace from it (draft-ietf-ccwg-bbr, section 2
+//! and section 5.6).
 
 use super::super::{Ack, Flight, Group, INITIAL_WINDOW, Window};
 use super::bounds::{Bounds, FLIGHT_MIN, packets_of};
@@ -11,45 +11,46 @@ use super::plateau::Plateau;
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// The pace is 1 % below what it should be.
+/// The factor that keeps the pace 1 % below its nominal value.
 const MARGIN: Real = Real::from_ratio(1014, 10);
 
-/// When to probe, and what the last probe found.
+/// Holds the times of probes and the results of the last probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cycle {
-    /// When the wait began, and how long it is, in time and in rounds.
+    /// The time at which the wait began; its length as a time and in rounds; and the rounds that have passed.
     pub(super) at: Time,
     pub(super) wait: Span,
     pub(super) rounds_max: u32,
     pub(super) rounds: u32,
-    /// When the group's last probe began.
+    /// The time at which the group's last probe began.
     pub(super) probe_at: Time,
-    /// Samples of a probe arrive that has not been found too high.
+    /// Whether arriving samples belong to a probe that has not lost too much.
     pub(super) is_sampling: bool,
-    /// Samples of a probe arrive, and it is over.
+    /// Whether arriving samples belong to a probe that is already over.
     pub(super) is_stopping: bool,
-    /// The last probe lost more than two percent; it ended at the bound of one that had.
+    /// Whether the last probe lost more than two percent, and whether it ended at the bound of an earlier
+    /// probe that had.
     pub(super) was_too_high: bool,
     pub(super) was_careful: bool,
 }
 
-/// BBR of one subflow: window and pace follow from a model of the path, not from losses
-/// (draft-ietf-ccwg-bbr; what differs is said in `control/bbr.rs`).
+/// Implements BBR for one subflow: window and pace follow from a model of the path, not from losses
+/// (draft-ietf-ccwg-bbr; `control/bbr.rs` lists the differences).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bbr {
     pub(super) is_coupled: bool,
     pub(super) phase: Phase,
     pub(super) cwnd: u32,
-    /// Window before ProbeRtt or a timeout.
+    /// The window before ProbeRtt or a timeout, in packets.
     pub(super) prior_cwnd: u32,
-    /// Time for a packet; zero before there is a round-trip time.
+    /// The time between two packets; zero before the first round-trip time.
     pub(super) pace: Span,
     pub(super) flight: Flight,
     /// The lowest bits of the sequence number that ends this round.
     pub(super) round_end: u32,
-    /// Rounds in Drain; in ProbeRtt whether one has passed since the flight was low.
+    /// The number of rounds in Drain; in ProbeRtt, the number of rounds since the flight was low.
     pub(super) phase_rounds: u32,
-    /// When ProbeRtt ends; zero while the flight is not low yet.
+    /// The time at which ProbeRtt ends; zero while the flight is not low yet.
     pub(super) probe_rtt_done: Time,
     pub(super) delivery: Delivery,
     pub(super) group_rate: GroupRate,
@@ -59,17 +60,17 @@ pub struct Bbr {
     pub(super) cycle: Cycle,
 }
 
-/// What came, worked out.
+/// Holds one acknowledgement and the results computed from it.
 pub(super) struct Seen<'a> {
     pub(super) ack: &'a Ack,
     pub(super) group: &'a Group<'a>,
     pub(super) sample: Option<Sample>,
-    /// A round has ended.
+    /// Whether a round has ended.
     pub(super) is_round: bool,
 }
 
 impl Bbr {
-    /// Nothing known; each path on its own.
+    /// Creates BBR without any measurements. Each path runs on its own.
     #[must_use]
     pub const fn new() -> Self {
         let cycle = Cycle {
@@ -102,13 +103,13 @@ impl Bbr {
         }
     }
 
-    /// The same, but the paths of a group together as one flow.
+    /// Creates BBR without any measurements. The paths of a group together run as one flow.
     #[must_use]
     pub const fn coupled() -> Self {
         Self { is_coupled: true, ..Self::new() }
     }
 
-    /// The world has set the window itself, in packets.
+    /// Takes over the window that the world has set itself, in packets.
     pub fn set_window(&mut self, cwnd: u32) {
         self.cwnd = cwnd.clamp(1, Window::MAX.floor());
     }
@@ -117,13 +118,13 @@ impl Bbr {
         self.bounds.bw(self.max_bw())
     }
 
-    /// b.
+    /// Returns b, the largest delivery rate, in packets a nanosecond.
     pub(super) fn max_bw(&self) -> Real {
         self.group_rate.bound(self.delivery.max_bw())
     }
 
-    /// Packets of `gain` times the product of that rate and the smallest RTT; the initial window before
-    /// anything is known.
+    /// Returns the number of packets in `gain` times the product of the rate `bw` and the smallest RTT; the
+    /// initial window before the first measurement.
     pub(super) fn product(&self, bw: Real, gain: Real) -> u32 {
         match self.rtt.get() {
             Some(rtt) if !bw.is_zero() => {
@@ -134,12 +135,12 @@ impl Bbr {
         .clamp(FLIGHT_MIN, Window::MAX.floor())
     }
 
-    /// A round begins here.
+    /// Begins a round.
     pub(super) fn start_round(&mut self) {
         self.round_end = self.flight.next_seq as u32;
     }
 
-    /// Window and pace that follow from the model, after sections 5.6.2 and 5.6.4.
+    /// Derives the window and the pace from the model, after sections 5.6.2 and 5.6.4.
     pub(super) fn control(&mut self, ack: &Ack) {
         let bw = self.bw();
         let mut target = self.product(bw, self.phase.cwnd_gain());

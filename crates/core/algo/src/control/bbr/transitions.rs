@@ -1,4 +1,4 @@
-//! The phases before and beside the probing for bandwidth: Startup, Drain, ProbeRtt (draft-ietf-ccwg-bbr,
+//! Runs the phases outside of the probing for bandwidth: Startup, Drain and ProbeRtt (draft-ietf-ccwg-bbr,
 //! section 5.3.1, 5.3.2 and 5.3.4).
 
 use super::phase::Phase;
@@ -6,15 +6,15 @@ use super::state::{Bbr, Seen};
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// Packets lost in a round that end Startup, if they are 2 % of it.
+/// The number of packets lost in a round that ends Startup, if they are 2 % of the round.
 const STARTUP_LOST_MIN: u32 = 6;
-/// How long ProbeRtt holds.
+/// The time for which ProbeRtt keeps the flight low.
 const PROBE_RTT_TIME: Span = Span::from_millis(200);
-/// Rounds for which Drain may last.
+/// The largest number of rounds in Drain.
 const DRAIN_ROUNDS: u32 = 3;
 
 impl Bbr {
-    /// Startup and Drain, after sections 5.3.1 and 5.3.2.
+    /// Runs Startup and Drain, after sections 5.3.1 and 5.3.2.
     pub(super) fn start_up(&mut self, seen: &Seen<'_>) {
         if self.phase == Phase::Startup {
             let lost = self.bounds.lost(self.flight.lost);
@@ -35,7 +35,7 @@ impl Bbr {
         }
     }
 
-    /// ProbeRtt, after section 5.3.4.3.
+    /// Runs ProbeRtt, after section 5.3.4.3.
     pub(super) fn probe_rtt(&mut self, seen: &Seen<'_>, is_due: bool) {
         let now = seen.ack.now;
         if is_due && self.phase != Phase::ProbeRtt {

@@ -1,20 +1,20 @@
-//! What the subflows of a group tell each other for LEDBAT++: how many flows they are worth, and when the
-//! group slowed down (draft-irtf-iccrg-ledbat-plus-plus-06, section 4.4, made the group's).
+//! Collects the numbers that LEDBAT++ needs of its siblings: how many flows they are worth, and when the
+//! group slowed down (draft-irtf-iccrg-ledbat-plus-plus-06, section 4.4, applied to a group).
 
 use super::super::{Group, SubflowStats};
 use crate::softfloat::Real;
 use crate::{Span, Time};
 
-/// Nanoseconds of the units in which times are kept in 32 bits, 2²⁰: they come round after 52 days.
+/// The binary places of the unit for times in 32 bits, 2²⁰ ns: such times wrap around after 52 days.
 pub(super) const UNIT_PLACES: u32 = 20;
 
-/// A time kept in 32 bits; never zero.
+/// Returns a time in 32 bits; never zero.
 pub(super) const fn kept(time: Time) -> u32 {
     let units = (time.as_nanos() >> UNIT_PLACES) as u32;
     if units == 0 { 1 } else { units }
 }
 
-/// How long after `earlier` a kept time is; zero if it is not after.
+/// Returns the time from `earlier` to `later`, both in 32 bits; zero if `later` is not later.
 pub(super) const fn since(later: u32, earlier: u32) -> Span {
     let units = later.wrapping_sub(earlier);
     Span::from_nanos(if units > u32::MAX / 2 { 0 } else { (units as u64) << UNIT_PLACES })
@@ -24,15 +24,15 @@ pub(super) const fn is_after(later: u32, earlier: u32) -> bool {
     since(later, earlier).as_nanos() > 0
 }
 
-/// What the siblings tell.
+/// Holds the numbers collected from the siblings.
 pub(super) struct Siblings {
-    /// n.
+    /// The number n of flows that the group is worth.
     pub(super) flows: Real,
     /// The longest RTT.
     pub(super) longest: Span,
-    /// Whether this subflow has the longest RTT of those that have left their start.
+    /// Whether this subflow has the longest RTT among the subflows that have left slow start.
     pub(super) leads: bool,
-    /// The newest slowdown of any of them, [kept].
+    /// The time of the group's newest slowdown, as [kept].
     pub(super) began: u32,
 }
 

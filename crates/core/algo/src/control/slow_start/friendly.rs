@@ -1,5 +1,6 @@
-//! Friendly slow start of NMCC (Y. Thomas, dissertation, section 4.2.2): in slow start too the subflows of a
-//! group together grow as one TCP on the best of their paths. m² is that of [`nmcc`](super::super::nmcc).
+//! Implements the friendly slow start of NMCC (Y. Thomas, dissertation, section 4.2.2): in slow start too the
+//! subflows of a group together grow as one TCP on the best of their paths. The factor m² is defined in
+//! [`nmcc`](super::super::nmcc).
 //!
 //! * Each packet that arrives: w += w_sp/(w m²), w_sp and w as they were when the round began (4.11). w_sp is
 //!   the window that a single TCP on this path would have: each round ×2 or, in congestion avoidance, +1.
@@ -21,16 +22,16 @@ use super::super::state::{SSTHRESH_MIN, State};
 use super::super::{Ack, CongestionCause, CongestionEvent, Group, INITIAL_WINDOW, SubflowStats, Window};
 use crate::softfloat::Real;
 
-/// Friendly slow start of one subflow.
+/// Implements friendly slow start for one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct FriendlySlowStart {
-    /// w_sp and w, both as of the start of the round.
+    /// The windows w_sp and w, both as of the start of the round.
     pub(in super::super) single_path_cwnd: Window,
     pub(in super::super) round_start_cwnd: Window,
-    /// m² as of the last growth in slow start or cut.
+    /// The factor m² as of the last growth in slow start or the last reduction.
     pub(in super::super) m2: Real,
-    /// The round, and how many packets in it counted for growth.
+    /// The current round, and the number of packets in it that counted for growth.
     round: u32,
     counted: u32,
 }
@@ -42,7 +43,7 @@ impl Default for FriendlySlowStart {
 }
 
 impl FriendlySlowStart {
-    /// At the initial window.
+    /// Creates a slow start at the initial window.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -54,31 +55,32 @@ impl FriendlySlowStart {
         }
     }
 
-    /// Where slow start ends, in this subflow's own units.
+    /// Returns the window at which slow start ends, in this subflow's own units.
     fn target(&self, state: &State) -> Window {
         Window::from_real(state.ssthresh.real() / self.m2)
     }
 
-    /// The single TCP is this subflow.
+    /// Sets the single TCP equal to this subflow.
     pub(super) fn follow(&mut self, state: &State) {
         (self.single_path_cwnd, self.round_start_cwnd, self.counted, self.m2) =
             (state.cwnd, state.cwnd, 0, Real::ONE);
     }
 
-    /// The world has set the window and ssthresh, both in this subflow's own units. What a single TCP would
-    /// have is as unknown as at first.
+    /// Notes that the world has set the window and ssthresh, both in this subflow's own units. The window of
+    /// the single TCP restarts at the window, as it did at first.
     pub(super) fn set_window(&mut self, state: &mut State) {
         state.ssthresh = Window::from_real(state.ssthresh.real() * self.m2).max(SSTHRESH_MIN);
         (self.single_path_cwnd, self.round_start_cwnd, self.counted) = (state.cwnd, state.cwnd, 0);
     }
 
-    /// After a step alone.
+    /// Notes the state after a step in which the subflow was alone in its group.
     pub(super) fn alone(&mut self, state: &State, round: u32) {
         self.follow(state);
         self.round = round;
     }
 
-    /// Ends a round: the single TCP grows by as much of its window as arrived of ours.
+    /// Ends a round: the single TCP grows by the part of its window that corresponds to the part of ours that
+    /// arrived.
     fn end_round(&mut self, state: &State, round: u32) {
         let whole = self.round_start_cwnd.floor().max(1);
         let part = Real::from_u64(u64::from(self.counted.min(whole))) / Real::from_u64(u64::from(whole));
@@ -91,10 +93,10 @@ impl FriendlySlowStart {
         (self.round_start_cwnd, self.round, self.counted) = (state.cwnd, round, 0);
     }
 
-    /// Packets arrived.
+    /// Notes packets that arrived; may end slow start.
     pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack, grows: bool, alone: bool) {
         if alone {
-            // Having lost its siblings is no reason to start slowly up to what was theirs.
+            // A subflow that has lost its siblings should not slowly start towards a window that was theirs.
             if state.slow_start {
                 state.slow_start = state.cwnd < state.ssthresh;
             } else {
@@ -115,7 +117,7 @@ impl FriendlySlowStart {
         self.counted = self.counted.saturating_add(ack.acked);
     }
 
-    /// The window grows in slow start, with siblings.
+    /// Grows the window in slow start, with siblings.
     pub(super) fn grow(&mut self, state: &mut State, mine: &SubflowStats, acked: Real, group: &Group<'_>) {
         let target = self.target(state);
         self.m2 = friendliness(mine, group);
@@ -123,7 +125,7 @@ impl FriendlySlowStart {
         state.cwnd = state.cwnd.grown(acked * each.min(Real::ONE)).min(target);
     }
 
-    /// A congestion event that leaves `reduced`, with siblings.
+    /// Applies a congestion event whose rule leaves `reduced`, with siblings.
     pub(super) fn reduce(
         &mut self,
         state: &mut State,

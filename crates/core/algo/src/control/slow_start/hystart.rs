@@ -1,14 +1,14 @@
-//! HyStart++ (RFC 9406): slow start that watches the round-trip time. When a round's smallest RTT is clearly
-//! above that of the round before, growth falls to a quarter (conservative slow start, CSS); if the RTT falls
-//! back, it was a false alarm; if it does not within [`CSS_ROUNDS`] rounds, slow start is over, without a
-//! loss.
+//! Implements HyStart++ (RFC 9406), a slow start that watches the round-trip time. When a round's smallest
+//! RTT is clearly above the smallest RTT of the round before, growth falls to a quarter (conservative slow
+//! start, CSS). If the RTT falls back, the alarm was false; if it does not within [`CSS_ROUNDS`] rounds, slow
+//! start ends without a loss.
 //!
 //! Where the text leaves a choice:
 //!
 //! * Its limit L on what one acknowledgement adds is "infinite with pacing" and 8 without. We have none:
 //!   growth is weighed by packets, as in the standard slow start here, and the world decides how to send.
-//! * An acknowledgement has one sample; here a batch stands for as many samples as packets, the smallest of
-//!   which is told ([`Ack::rtt`]). A batch without a sample has none.
+//! * An acknowledgement has one sample; here a batch counts as a sample for each of its packets, and its
+//!   smallest RTT is reported ([`Ack::rtt`]). A batch without an RTT counts as no sample.
 //! * Only for the initial slow start (section 4.3): later ones know where to end.
 //! * RTTs are observed in packets that do not let the window grow, too.
 
@@ -17,32 +17,32 @@ use super::super::state::{SSTHRESH_INITIAL, State};
 use crate::Span;
 use crate::softfloat::Real;
 
-/// The least growth of the RTT that counts.
+/// The growth of the RTT below which no growth counts.
 const MIN_RTT_THRESH: Span = Span::from_millis(4);
-/// The growth that always counts.
+/// The growth of the RTT from which any growth counts.
 const MAX_RTT_THRESH: Span = Span::from_millis(16);
-/// In between, this part of the RTT counts.
+/// The divisor of the RTT that gives the threshold in between.
 const MIN_RTT_DIVISOR: u64 = 8;
-/// Samples a round must have to be judged by.
+/// The number of samples that a round must have to be judged.
 const N_RTT_SAMPLE: u32 = 8;
-/// CSS grows by this part of what slow start would.
+/// The divisor by which CSS reduces the growth of slow start.
 const CSS_GROWTH_DIVISOR: u64 = 4;
-/// Rounds of CSS, the first one included even if it began amidst a round.
+/// The number of rounds of CSS, including the first even if it began amidst a round.
 const CSS_ROUNDS: u8 = 5;
 
-/// HyStart++ of one subflow. RTTs not known are [`Span::MAX`], the infinity of the RFC.
+/// Implements HyStart++ for one subflow. An unknown RTT is [`Span::MAX`], the infinity of the RFC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Hystart {
-    /// The smallest RTT of the last round and of this one.
+    /// The smallest RTTs of the last round and of this round.
     last_min: Span,
     current_min: Span,
-    /// What the RTT was when CSS began; infinite in slow start.
+    /// The smallest RTT when CSS began; infinite in slow start.
     baseline: Span,
     round: u32,
-    /// Samples in this round, up to 65,535.
+    /// The number of samples in this round, up to 65,535.
     samples: u16,
-    /// Rounds of CSS so far.
+    /// The number of rounds of CSS so far.
     css_rounds: u8,
 }
 
@@ -53,7 +53,7 @@ impl Default for Hystart {
 }
 
 impl Hystart {
-    /// Nothing known.
+    /// Creates a slow start without any measurements.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Hystart {
         self.baseline < Span::MAX
     }
 
-    /// Packets arrived: section 4.2. Ends slow start when CSS has lasted long enough.
+    /// Notes packets that arrived (section 4.2). Ends slow start when CSS has lasted long enough.
     pub(super) fn on_ack(&mut self, state: &mut State, ack: &Ack) {
         if !state.slow_start || state.ssthresh != SSTHRESH_INITIAL {
             return;
@@ -107,7 +107,7 @@ impl Hystart {
         }
     }
 
-    /// Packets to add for `acked` that arrived.
+    /// Returns the packets to add to the window for `acked` packets that arrived.
     pub(super) fn packets(&self, state: &State, acked: Real) -> Real {
         if self.is_conservative() && state.ssthresh == SSTHRESH_INITIAL {
             acked / Real::from_u64(CSS_GROWTH_DIVISOR)
@@ -135,7 +135,7 @@ mod tests {
         matches!(flow.slow_start, SlowStart::Hystart(hystart) if hystart.is_conservative())
     }
 
-    /// A round of `n` packets, all of that RTT; returns packets gained.
+    /// Runs a round of `n` packets with the RTT `rtt_us`; returns the packets gained.
     fn round(flow: &mut ClassicCc<Reno>, round: u32, n: u32, rtt_us: u64) -> f64 {
         let before = flow.state.cwnd;
         let rtt = Span::from_micros(rtt_us);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn thresholds() {
-        // An eighth of the RTT of the last round, 4 ms at least, 16 ms at most.
+        // The threshold is an eighth of the last round's RTT, 4 ms at least, 16 ms at most.
         for (last, threshold) in [(8_000, 4_000), (80_000, 10_000), (400_000, 16_000)] {
             for (more, leaves) in [(threshold - 1, false), (threshold, true)] {
                 let mut flow = fresh();
@@ -171,7 +171,7 @@ mod tests {
         assert!(!conservative(&flow));
         round(&mut flow, 2, 1, 100_000);
         assert!(conservative(&flow));
-        // A batch of eight is eight.
+        // A batch of eight packets counts as eight samples.
         let mut flow = fresh();
         round(&mut flow, 1, 8, 50_000);
         let rtt = Span::from_millis(100);
@@ -185,7 +185,7 @@ mod tests {
     fn grows_by_a_quarter_for_five_rounds_then_leaves() {
         let mut flow = fresh();
         assert!((round(&mut flow, 1, 10, 50_000) - 10.0).abs() < 1e-6);
-        // The eighth sample tells.
+        // The eighth sample ends fast growth.
         assert!((round(&mut flow, 2, 20, 90_000) - (7.0 + 13.0 / 4.0)).abs() < 1e-6);
         for n in 3..7 {
             assert!((round(&mut flow, n, 20, 90_000) - 5.0).abs() < 1e-6);

@@ -1,4 +1,4 @@
-//! The progress of a transfer, and its report at the end.
+//! Reports the progress of a transfer, and its outcome at the end.
 
 use anabranch_algo::Time;
 use anabranch_mmtp::ContentId;
@@ -15,7 +15,7 @@ use crate::{BannedSource, GroupedPath, PathGroups, PathProgress, Progress, Repor
 impl ContentFetch {
     pub(super) fn snapshot(&mut self, now: Time, arrivals: &Sink, end: bool) {
         let (total_bytes, done_bytes, resumed_bytes) = arrivals.bytes();
-        // The manifest of a directory is no part of what the user gets.
+        // The manifest of a directory is not a part of the content that the user gets.
         let has_contents = arrivals.has_contents();
         let reports: Vec<PathReport> = self.subscriber.paths().collect();
         let mut counts: Vec<u64> = reports.iter().map(|r| r.counters.bytes).collect();
@@ -62,7 +62,7 @@ impl ContentFetch {
         };
     }
 
-    /// Returns the paths to sources by group. `of` has the group number of each path, counted from 0.
+    /// Groups the paths to sources. `of` has the group number of each path, counted from 0.
     pub(super) fn path_groups(&self, now: Time, of: &[u32]) -> PathGroups {
         let mut groups = vec![Vec::new(); of.iter().max().map_or(0, |most| *most as usize + 1)];
         for link in &self.paths.links {
@@ -83,7 +83,7 @@ impl ContentFetch {
         self.mirrors.iter().flat_map(MirrorDriver::proven)
     }
 
-    /// Returns the URLs of the mirrors that delivered anything, right or wrong.
+    /// Returns the URLs of the mirrors that delivered any bytes, right or wrong.
     pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
         self.mirrors.iter().flat_map(MirrorDriver::brought_by)
     }
@@ -93,7 +93,7 @@ impl ContentFetch {
         self.mirrors.iter().flat_map(MirrorDriver::lied)
     }
 
-    /// Returns how many bytes existed before this run.
+    /// Returns the number of bytes that existed before this run.
     pub(in crate::get) const fn resumed_bytes(&self) -> u64 {
         self.last.resumed_bytes
     }

@@ -30,7 +30,7 @@ use crate::{Error, Result, VouchedBy};
 const SIGNATURE_NAMES: usize = 2;
 
 impl Discovery<'_> {
-    /// Returns the hashes that the user gives for the file, the signature that the file must have beside them
+    /// Returns the hashes that the user gives for the file, the signature that the file must also have
     /// (`None` if no keyring was given), and the variants of the file that the servers have.
     ///
     /// # Errors
@@ -108,8 +108,8 @@ impl Discovery<'_> {
         }
     }
 
-    /// Returns what is known of the file of this length; `known` is what the user says. If the user gives no
-    /// hash, adds what most servers say, or else what the history recalls.
+    /// Returns the description of the file of this length; `known` has the user's data. If the user gives no
+    /// hash, adds the hashes that most servers give, or else the content that the history recalls.
     pub(super) fn found_of(&mut self, length: u64, mut known: Told) -> Result<DiscoveredFile> {
         let mirrors = self.mirrors(length)?;
         let names = self.offered_names(self.documents.metalink.as_ref(), &mirrors);
@@ -135,7 +135,7 @@ impl Discovery<'_> {
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
             let entries = self.wanted.history.recall(validated, length);
             let verified = entries.iter().find(|entry| entry.strong && entry.came == Provenance::Verified);
-            // An unverified entry is the word of one server: two other mirrors outvote it.
+            // An unverified entry rests on one server alone: two other mirrors outvote it.
             let is_alone = |entry: &&HistoryEntry| entry.strong && entry.came == Provenance::Alone;
             let alone = entries.iter().find(is_alone).filter(|entry| {
                 mirrors.len() <= 2 && entries.iter().all(|other| other.id.root == entry.id.root)
@@ -230,8 +230,8 @@ impl Discovery<'_> {
         })
     }
 
-    /// Returns the names that are offered for the file: those that the user gives, else those in the URLs
-    /// that the user named and in the response of the first such mirror.
+    /// Returns the names that are offered for the file: the names from the user, else those in the URLs that
+    /// the user named and in the response of the first such mirror.
     pub(super) fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
         let mut names = OfferedNames::default();
         names.offer("the URI", self.wanted.uri_name.clone());
@@ -273,7 +273,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Returns the mirrors whose file has this length, or whose server does not say the length.
+    /// Returns the mirrors whose file has this length, or whose server does not state the length.
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
         let may_be = |its: Option<u64>| its.is_none_or(|its| its == length);
@@ -301,7 +301,7 @@ impl Discovery<'_> {
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
     }
 
-    /// Returns the warning that more URLs were named than are asked.
+    /// Returns the warning that more URLs were named than the transfer asks.
     fn unasked(&self) -> String {
         format!("{MIRRORS_MAX} URLs are asked at most, the first ones: {} more are not", self.says.unasked)
     }
@@ -321,8 +321,7 @@ pub(super) fn without_pieces(bytes: u64) -> String {
     format!("pieces of {bytes} bytes cannot be checked, and are not used")
 }
 
-/// Returns the error for a Metalink of the user's whose only hashes are those of pieces that cannot be
-/// checked.
+/// Returns the error for a Metalink from the user that has only hashes of pieces which cannot be checked.
 fn no_use_of_pieces(bytes: u64) -> Error {
     Error::usage(format!(
         "the Metalink has no other hashes than those of pieces of {bytes} bytes, and these cannot be \

@@ -17,23 +17,23 @@ use crate::get::server_status::{code, describe, pause};
 use crate::get::world::World;
 
 impl Probe {
-    /// Whether the probe asks for the file itself, or for a Metalink that the user named.
+    /// Returns whether the probe asks for the file itself, or for a Metalink that the user named.
     const fn is_of_user(&self) -> bool {
         matches!(self.kind, ProbeKind::Mirror(_) | ProbeKind::List) && self.by.is_none()
     }
 
-    /// Whether the probe asks for the file, a Metalink that the user named, or a signature. The transfer does
-    /// not do without these merely because a server says "not now".
+    /// Returns whether the probe asks for the file, a Metalink that the user named, or a signature. The
+    /// transfer does not do without these merely because a server answers "not now".
     fn is_demanded(&self) -> bool {
         self.is_of_user() || self.kind == ProbeKind::Signature
     }
 
-    /// Whether both probes ask for the file of the same URL.
+    /// Returns whether both probes ask for the file at one URL.
     fn is_twin_of(&self, other: &Self) -> bool {
         matches!(self.kind, ProbeKind::Mirror(_)) && self.kind == other.kind
     }
 
-    /// Returns the probe as it is sent from the next local end.
+    /// Returns the probe to be sent from the next local end.
     fn next_over(self) -> Self {
         let (via, next_via) = (self.next_via, self.next_via + 1);
         Self { via, next_via, begun: None, body: Vec::new(), ..self }
@@ -232,20 +232,20 @@ impl Discovery<'_> {
         None
     }
 
-    /// Whether servers that the user named are still waited for after another mirror has answered. They are
-    /// in the second round, because the other servers did not deliver the file. They also are for a moment if
-    /// only a comparison of mirrors tells which bytes are right.
+    /// Returns whether servers that the user named are still waited for after another mirror has answered.
+    /// They are waited for in the second round, because the other servers did not deliver the file, and for a
+    /// moment if only a comparison of mirrors tells which bytes are right.
     fn may_wait(&self) -> bool {
         self.wanted.round == Round::Second || self.is_hashless() && self.is_soon()
     }
 
-    /// Whether no mirror has answered yet, or the first one has answered less than [`QUIET`] ago.
+    /// Returns whether no mirror has answered yet, or the first answered less than [`QUIET`] ago.
     fn is_soon(&self) -> bool {
         self.time.answered_at.is_none_or(|at| self.time.now < at + QUIET)
     }
 
-    /// Whether the probe is waited for although a mirror has answered. A signature is awaited until one has
-    /// arrived that may be good, and in any case for a moment after the first mirror's answer.
+    /// Returns whether the probe is waited for although a mirror has answered. A signature is awaited until
+    /// one has arrived that may be good, and in any case for a moment after the first mirror's answer.
     fn is_awaited(&mut self, probe: &Probe) -> bool {
         match probe.kind {
             ProbeKind::Signature => self.is_soon() || !self.documents.signatures.may_be_good(),
@@ -275,7 +275,7 @@ impl Discovery<'_> {
         Ok(self.asking.again.iter().map(|(at, ..)| *at).min())
     }
 
-    /// Whether a server has answered that it has the file.
+    /// Returns whether a server has answered that it has the file.
     pub(super) fn has_answer(&self) -> bool {
         self.heads().next().is_some()
     }

@@ -10,16 +10,16 @@ use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind, SU
 
 /// The most URLs beside which hashes are looked for.
 const BESIDE_MAX: usize = 4;
-/// The name of the list of hashes of all files in a directory, as distributions call it.
+/// The name that distributions give to the list of hashes of all files in a directory.
 const SUMS_NAME: &str = "SHA256SUMS";
 /// The suffix that is appended to the URL of a file for its Metalink.
 const METALINK_SUFFIX: &str = ".meta4";
-/// The most bytes of a leaf list that are taken from a server: those of the list of a file of 32 GiB. Lists
-/// that may be longer than [`EARLY_LEAVES_MAX`] are requested one after the other, so this bounds the memory
-/// for all of them.
+/// The largest size of a leaf list from a server, in bytes: the list of a file of 32 GiB. Lists that may be
+/// longer than [`EARLY_LEAVES_MAX`] are requested one after the other, so this bounds the memory for all of
+/// them.
 pub(super) const OFFERED_LEAVES_MAX: usize = (64 << 20) + HEAD_BYTES;
 impl Probe {
-    /// Whether the probe asks for a leaf list that may be longer than [`EARLY_LEAVES_MAX`].
+    /// Returns whether the probe asks for a leaf list that may be longer than [`EARLY_LEAVES_MAX`].
     pub(super) fn is_long_list(&self) -> bool {
         let is_early = self.what == RequestKind::Document { max: EARLY_LEAVES_MAX };
         self.kind == ProbeKind::Leaves && !is_early

@@ -1,4 +1,4 @@
-//! Limits how long samples of other mirrors are waited for, if no hash tells which bytes are right.
+//! Limits the time for which samples of other mirrors are awaited, if no hash tells which bytes are right.
 
 use anabranch_algo::{Span, Time};
 use anabranch_mirror::range_scheduler::{MirrorId, State};
@@ -7,7 +7,7 @@ use anabranch_mirror::variants::Patience;
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
 
-/// Samples are waited for at most this many times the silence that one mirror is allowed.
+/// The longest wait for samples, in multiples of the silence that one mirror is allowed.
 const TIMES: u64 = 10;
 
 impl MirrorDriver {
@@ -37,7 +37,7 @@ impl MirrorDriver {
         }
     }
 
-    /// Whether a mirror has an open connection on which something arrived less than `silence` ago.
+    /// Returns whether a mirror has an open connection on which bytes arrived less than `silence` ago.
     fn answers(&self, mirror: MirrorId, now: Time, silence: Span) -> bool {
         self.machine.connections().any(|one| {
             let is_open = matches!(one.state, State::Open | State::Opening);
@@ -45,7 +45,7 @@ impl MirrorDriver {
         })
     }
 
-    /// Returns when the wait for samples is to be checked again.
+    /// Returns the time at which the wait for samples is to be checked again.
     pub(super) fn look_again_at(&self, now: Time) -> Time {
         if self.waiting.is_some() { now + Span::from_secs(1) } else { Time::NEVER }
     }

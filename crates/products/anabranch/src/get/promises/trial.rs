@@ -1,4 +1,4 @@
-//! Runs a row: the same command several times in one directory, in virtual time.
+//! Runs a row: one command several times in one directory, in virtual time.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::{Checksum, Control, Event, Get, Report, Result, Stop};
 /// The length of a piece in bytes, where hashes of pieces are known.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The outcome of a run.
+/// Holds the outcome of a run.
 pub(super) struct Ended {
     pub(super) result: Result<Report>,
     /// The bytes that arrived.
@@ -43,7 +43,7 @@ pub(super) struct Ended {
     /// All messages to the user, with the bans and their reasons.
     pub(super) said: String,
     pub(super) banned: Vec<String>,
-    /// Two progresses, one after the other, of which the second has less; `None` if there are none.
+    /// Two consecutive reports of progress of which the second has less; `None` if progress never fell.
     pub(super) falls: Option<(Step, Step)>,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn host(number: usize) -> String {
     format!("{}.test", char::from(b'a' + number as u8))
 }
 
-/// A directory and the mirrors for the runs of a command.
+/// Holds a directory and the mirrors for the runs of a command.
 pub(super) struct Ground {
     pub(super) dir: tempfile::TempDir,
     servers: Servers,
@@ -194,10 +194,10 @@ impl Ground {
     }
 }
 
-/// The done and the total bytes of a progress.
+/// The done and the total bytes in a report of progress.
 pub(super) type Step = (u64, Option<u64>);
 
-/// Whether progress goes backwards. A file that turns out to be shorter keeps its share.
+/// Returns whether progress goes backwards. A file that turns out to be shorter keeps its share.
 fn goes_back((done_before, total_before): Step, (done, total): Step) -> bool {
     match (total_before, total) {
         (Some(before), Some(total)) if total < before => {
@@ -249,7 +249,7 @@ pub(super) fn is_right_or_absent(ground: &Ground, is_hash: bool) -> Result<(), S
 /// Runs a row and checks it.
 ///
 /// # Errors
-/// Returns everything that does not hold.
+/// Returns every promise that does not hold.
 pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     let content = row.arrives.get(FILE).cloned().unwrap_or_else(content);
     let ground = Ground::new((row.mirrors)(), row.knows, content, row.called);
@@ -317,7 +317,7 @@ pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{}; said: {said}", wrong.join("; "))) }
 }
 
-/// Checks a run that is not the last.
+/// Checks a run that is not the last one.
 fn check_run(ground: &Ground, row: &Row, happens: Happens, ended: &Ended) -> Result<(), String> {
     is_right_or_absent(ground, row.knows.is_hash())?;
     let status = ended.result.as_ref().map_or_else(crate::Error::exit_status, |_| 0);

@@ -1,4 +1,4 @@
-//! How far each route is, for reports.
+//! Reports the progress of each route.
 
 use anabranch_algo::Time;
 
