@@ -88,7 +88,8 @@ impl Plot {
         }
     }
 
-    /// Doubles the slots until at most `wanted` marks are left or all are in one slot; drops those beyond `max`.
+    /// Doubles the slots until at most `wanted` marks are left or all are in one slot; drops those beyond
+    /// `max`.
     fn shrink(&mut self, wanted: usize, max: usize) {
         self.join_slots();
         while self.marks.len() > wanted && self.slot_ns < 1 << 62 && self.has_slots() {
