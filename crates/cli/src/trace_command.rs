@@ -20,6 +20,7 @@ use crate::names::show;
 use crate::new_file;
 use crate::signals::stop_signals;
 use crate::stdout::written;
+use crate::view::say;
 use copy::Copy;
 
 /// Explain a capture: which subflow carried what, when and why
@@ -99,42 +100,51 @@ struct End<'a> {
 /// Runs `anabranch trace`.
 ///
 /// # Errors
-/// 2 if the file is no capture or does not exist, 5 if it is damaged or cut off, 6 if standard output takes
-/// no more, 130 on Ctrl-C. The part that could be read is reported before.
+/// 2 if it is no capture or is not there, 5 if it is damaged or cut off, 6 if standard output takes no more
+/// or the page or the copy cannot be written, 130 on Ctrl-C. What could be read is told before.
 pub fn trace(args: &Trace) -> Outcome {
-    let outcome = if args.definitions.is_some() { study::study(args) } else { explain(args) };
-    if let Err(failure) = &outcome
-        && args.json
-        && failure.code == Code::Usage
-    {
-        // Nothing was read, so there are no totals.
-        json::put("summary", &json::End::new(Some(failure)));
+    let nothing_read = |failure: &Failure| {
+        if args.json && failure.code == Code::Usage {
+            // Nothing was read: no totals.
+            json::put("summary", &json::End::new(Some(failure)));
+        }
+    };
+    if args.definitions.is_some() {
+        return study::study(args).inspect_err(nothing_read);
     }
-    outcome
+    let files = Files::open(args).inspect_err(nothing_read)?;
+    explain(args, files)
 }
 
-fn explain(args: &Trace) -> Outcome {
-    let is_pipe = args.capture.as_os_str() == "-";
-    if is_pipe && args.server.is_some() {
-        return Err(Failure::usage("two captures are read twice: standard input cannot be one of them"));
+/// The files of a run: what is read, and the copy.
+struct Files {
+    capture: Capture<Box<dyn Read>>,
+    copy: Option<Copy>,
+}
+
+impl Files {
+    fn open(args: &Trace) -> Outcome<Self> {
+        if is_pipe(&args.capture) && args.server.is_some() {
+            return Err(Failure::usage("two captures are read twice: standard input cannot be one of them"));
+        }
+        if let Some(server) = &args.server {
+            Capture::open(open(server)?).map_err(|error| wrong(&error, server))?;
+        }
+        let capture = open_input(&args.capture)?;
+        let copy = args.anonymise.as_ref().map(|path| Copy::begin(path, args.key_file.as_deref()));
+        Ok(Self { capture, copy: copy.transpose()? })
     }
-    if let Some(server) = &args.server {
-        open(server)?;
-    }
-    let input: Box<dyn Read> =
-        if is_pipe { Box::new(io::stdin().lock()) } else { Box::new(open(&args.capture)?) };
-    let mut capture = Capture::open(input).map_err(|error| wrong(&error, &args.capture))?;
-    let copy = args.anonymise.as_ref().map(|path| Copy::begin(path, args.key_file.as_deref()));
-    let mut copy = copy.transpose()?;
-    // Ctrl-C also ends tcpdump, and with it the pipe, whose bytes are still read. A second Ctrl-C ends this
-    // process.
+}
+
+fn explain(args: &Trace, Files { mut capture, mut copy }: Files) -> Outcome {
+    // Ctrl-C ends tcpdump too, and with it the pipe: what is in it is read. A second one ends this at once.
     let (_wake, stop) = stop_signals()?;
     let mut output = Output::new(args);
     let mut analysis = Analysis::new(|report| output.add(report));
     if args.html.is_some() {
         analysis = analysis.with_plots();
     }
-    let ended = loop {
+    let read = loop {
         match capture.next_frame() {
             Ok(Some(frame)) => {
                 analysis.frame(&frame);
@@ -145,25 +155,41 @@ fn explain(args: &Trace) -> Outcome {
             Ok(None) => break Ok(()),
             Err(error) => break Err(wrong(&error, &args.capture)),
         }
-        if !is_pipe && stop.load(Ordering::Relaxed) {
+        if !is_pipe(&args.capture) && stop.load(Ordering::Relaxed) {
             break Err(Failure::new(Code::Interrupted, "interrupted: only a part of the capture was read"));
         }
     };
     let totals = analysis.finish();
-    if let Some(path) = &args.html {
-        page(path, &args.capture, &output.summary, &totals)?;
-    }
-    if let Some(copy) = copy {
-        copy.finish()?;
-    }
-    let both = args.server.as_ref().filter(|_| ended.is_ok()).map(|server| both_ends(args, server, &stop));
-    let (both, ended) = match both.transpose() {
-        Ok(None) => (None, ended),
+    // What fails from here on does not take the report with it.
+    let page = args.html.as_ref().map(|path| page(path, &args.capture, &output.summary, &totals));
+    let copied = copy.map(Copy::finish);
+    let is_written = [&page, &copied].map(|outcome| matches!(outcome, Some(Ok(()))));
+    let both = args.server.as_ref().filter(|_| read.is_ok()).map(|server| both_ends(args, server, &stop));
+    let (both, both_read) = match both.transpose() {
+        Ok(None) => (None, Ok(())),
         Ok(Some((both, end))) => (Some(both), end),
         Err(failure) => (None, Err(failure)),
     };
-    output.finish(args, &totals, both.as_ref(), ended.as_ref().err())?;
-    ended
+    let outcomes = [Some(read), Some(both_read), page, copied];
+    let mut failures = outcomes.into_iter().flatten().filter_map(Outcome::err);
+    let first = failures.next();
+    for failure in failures {
+        say(&format!("{failure}"));
+    }
+    output.finish(args, &totals, both.as_ref(), is_written, first.as_ref())?;
+    first.map_or(Ok(()), Err)
+}
+
+/// Whether a capture is standard input.
+fn is_pipe(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Opens a capture: a file, or standard input.
+fn open_input(path: &Path) -> Outcome<Capture<Box<dyn Read>>> {
+    let input: Box<dyn Read> =
+        if is_pipe(path) { Box::new(io::stdin().lock()) } else { Box::new(open(path)?) };
+    Capture::open(input).map_err(|error| wrong(&error, path))
 }
 
 fn open(path: &Path) -> Outcome<File> {
@@ -260,6 +286,7 @@ impl Output {
         args: &Trace,
         totals: &Totals,
         both: Option<&BothEndsReport>,
+        is_written: [bool; 2],
         failure: Option<&Failure>,
     ) -> Outcome {
         if let Some(both) = both.filter(|_| self.form == Form::Json) {
@@ -272,7 +299,8 @@ impl Output {
                     text += &format!("\n{}", both.text());
                 }
                 let written = [("a page", &args.html), ("an anonymous copy", &args.anonymise)];
-                let written = written.into_iter().filter_map(|(what, path)| Some((what, path.as_ref()?)));
+                let written = written.into_iter().zip(is_written).filter(|(_, is_written)| *is_written);
+                let written = written.filter_map(|((what, path), _)| Some((what, path.as_ref()?)));
                 for (number, (what, path)) in written.enumerate() {
                     let gap = if number == 0 { "\n" } else { "" };
                     text += &format!("{gap}wrote {what}: {}\n", show(path));

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use anabranch_trace::Analysis;
 use anabranch_trace::study::{Study, StudyRow};
-use anabranch_trace::{Analysis, Capture};
 use serde::Serialize;
 
-use super::{Trace, open, wrong};
+use super::{Trace, is_pipe, open_input, wrong};
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
 use crate::names::show;
@@ -29,7 +29,7 @@ struct Table {
 
 /// Returns the captures of a directory in the order of their names, or the one capture that is named.
 fn captures(path: &Path) -> Outcome<Vec<PathBuf>> {
-    if !path.is_dir() {
+    if is_pipe(path) || !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let cannot = |e| Failure::usage(format!("cannot read {}: {e}", show(path))).at(path);
@@ -46,7 +46,7 @@ fn captures(path: &Path) -> Outcome<Vec<PathBuf>> {
 
 /// Adds a capture to the study.
 fn add(study: &mut Study, path: &Path, is_stopped: impl Fn() -> bool) -> Outcome {
-    let mut capture = Capture::open(open(path)?).map_err(|error| wrong(&error, path))?;
+    let mut capture = open_input(path)?;
     let mut analysis = Analysis::new(|report| study.add(&report)).with_study();
     let ended = loop {
         match capture.next_frame() {
@@ -54,7 +54,7 @@ fn add(study: &mut Study, path: &Path, is_stopped: impl Fn() -> bool) -> Outcome
             Ok(None) => break Ok(()),
             Err(error) => break Err(wrong(&error, path)),
         }
-        if is_stopped() {
+        if !is_pipe(path) && is_stopped() {
             break Err(Failure::new(Code::Interrupted, "interrupted: only a part of the captures was read"));
         }
     };

@@ -415,7 +415,8 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         true
     }
 
-    /// Makes packet `i` of batch `id`, which was declared lost, outstanding again. Returns whether it was lost.
+    /// Makes packet `i` of batch `id`, which was declared lost, outstanding again. Returns whether it was
+    /// lost.
     pub fn reclaim(&mut self, id: u64, i: u32) -> bool {
         let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
             return false;

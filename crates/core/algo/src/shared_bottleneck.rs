@@ -24,8 +24,8 @@
 //! * of two paths over different uplinks only the delays count: they are joined by the first interval in
 //!   which the delays rise and fall together more than chance explains, once both have had delays for some
 //!   intervals ([`SETTLED_MIN`]), and if the queues behind the delays were equally long, as one queue is for
-//!   all: two equal links that fill at the same pace are told apart by it once one of them loses more. Neither
-//!   losses nor similar statistics join them;
+//!   all: two equal links that fill at the same pace are told apart by it once one of them loses more.
+//!   Neither losses nor similar statistics join them;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is where paths start: together
 //!   with those of its uplink, or with all paths if its uplink is unknown. So is a new path, or one that was
 //!   [reset](Detector::reset);

@@ -73,8 +73,8 @@ pub struct Options {
     pub server: Destination,
     /// The keys. With `None`, the trunks are not encrypted and neither side proves a key.
     pub pairing: Option<Pairing>,
-    /// The addresses at which the client listens for programs, each with the kind of programs. [`redirect`] is
-    /// about those of [`Door::Transparent`].
+    /// The addresses at which the client listens for programs, each with the kind of programs. [`redirect`]
+    /// is about those of [`Door::Transparent`].
     pub doors: Vec<(Door, SocketAddr)>,
     /// Whether the client sets the rules that redirect connections, and removes them when it ends.
     pub installs_rules: bool,

@@ -12,9 +12,14 @@
 //! the round trip is divided between the ways, this is wrong by at most (a + b) / 2. The flow with the least
 //! round trip decides. Clocks that drift apart during the capture are not noticed.
 //!
-//! **Losses.** Bytes that passed the sender's capture and not the receiver's are lost, counting each copy of
-//! a byte. Bytes lost in a queue in front of the sender's capture are in neither. Bytes do not count that
-//! were sent before the other capture began or after it ended; bytes on their way at that moment seem lost.
+//! **Losses.** What passed the sender's capture and not the receiver's, counting each copy of a byte. What is
+//! lost in a queue in front of the sender's capture is in neither. What passed before the other capture began
+//! does not count, nor what was sent after it ended; what was on its way at that moment seems lost or too
+//! much. What arrives after the sender's capture has ended counts, and can hide losses.
+//!
+//! **Places.** The client is the host at the client's capture, whether it opens a flow or not: the handshakes
+//! tell (see the module `clocks`). Without one the host that asks is taken for it, and the text warns where
+//! more arrived than was sent.
 //!
 //! Bytes that were sent twice give no delay (Karn). Memory is bounded: an unmatched range is forgotten after
 //! `WAITING_MAX` later ones of its flow, and flows beyond `FLOWS_MAX` are only counted.
@@ -28,6 +33,7 @@ use anabranch_mptcp_wire::expand;
 use serde::Serialize;
 
 use crate::capture::{Capture, CaptureError, Frame};
+use crate::clocks::Clocks;
 use crate::distribution::Quantiles;
 use crate::report::Directions;
 use crate::segment::{Segment, flag, segment};
@@ -38,9 +44,7 @@ use crate::words;
 const WAITING_MAX: usize = 8192;
 /// The most flows.
 const FLOWS_MAX: usize = 1 << 14;
-/// The SYNs of the client's capture among which each SYN of the server's is looked for.
-const SYNS_MAX: usize = 1 << 14;
-/// The initial width of the steps in which delays are counted, ns, and the most different steps.
+/// Steps in which delays are counted at first, ns, and how many different ones there may be.
 const STEP_NS: i64 = 20_000;
 const STEPS_MAX: usize = 4096;
 /// The offset of all sequence numbers, so that none is below zero.
@@ -112,7 +116,7 @@ impl Differences {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     start: u64,
-    time_ns: u64,
+    time_ns: i64,
     is_again: bool,
 }
 
@@ -121,10 +125,11 @@ struct Sent {
 struct Way {
     /// The ranges that wait, by the number behind their last byte.
     sent: BTreeMap<u64, Sent>,
-    /// The times of acknowledgements without data, by their acknowledgement number.
-    acks: BTreeMap<u64, u64>,
-    /// The highest sequence number at the sender's and the receiver's capture, and the highest
-    /// acknowledgement number.
+    /// Acknowledgements without data, by what they acknowledge.
+    acks: BTreeMap<u64, i64>,
+    /// What arrived before it was sent, as far as the clocks tell: data by its end, acknowledgements.
+    early: [BTreeMap<u64, i64>; 2],
+    /// The highest number at both captures, and the highest acknowledgement.
     high: [u64; 2],
     ack: [u64; 2],
     /// The segments at the sender's and at the receiver's capture, and their bytes of payload.
@@ -134,9 +139,9 @@ struct Way {
 }
 
 impl Way {
-    /// Takes a segment that passes the sender's capture (`at` 0) or the receiver's (1). `counts` is whether
-    /// its bytes count, because the other capture was made at that time.
-    fn segment(&mut self, at: usize, time_ns: u64, segment: &Segment<'_>, counts: bool) {
+    /// A segment that passes the sender's capture (0) or the receiver's (1). Its bytes count if the other
+    /// capture was made at that time. The clocks are wrong by `error_ns` at most.
+    fn segment(&mut self, at: usize, time_ns: i64, segment: &Segment<'_>, counts: bool, error_ns: i64) {
         let near = if self.high[at] == 0 { EPOCH + u64::from(segment.seq) } else { self.high[at] };
         let start = expand(segment.seq, near);
         let numbered = u64::from(segment.has(flag::SYN)) + u64::from(segment.has(flag::FIN));
@@ -145,20 +150,31 @@ impl Way {
         self.packets[at] += 1;
         self.bytes[at] += if counts { u64::from(segment.payload_bytes) } else { 0 };
         match (start < end, at) {
-            (true, 0) => self.sent(time_ns, start, end),
+            (true, 0) => self.sent(time_ns, start, end, error_ns),
             (true, _) => self.arrived(time_ns, end),
             (false, _) if segment.has(flag::ACK) && !segment.has(flag::RST) => {
-                self.acked(at, time_ns, segment.ack);
+                self.acked(at, time_ns, segment.ack, error_ns);
             }
             _ => {}
         }
     }
 
-    fn sent(&mut self, time_ns: u64, start: u64, end: u64) {
+    fn sent(&mut self, time_ns: i64, start: u64, end: u64, error_ns: i64) {
         let mut is_again = false;
         for (_, old) in self.sent.range_mut(start + 1..).take_while(|(_, old)| old.start < end) {
             old.is_again = true;
             is_again = true;
+        }
+        let mut has_arrived = false;
+        while let Some((&early_end, &early)) = self.early[0].range(start + 1..=end).next() {
+            self.early[0].remove(&early_end);
+            if !is_again && time_ns.saturating_sub(early) <= error_ns {
+                self.differences.add(early.saturating_sub(time_ns));
+                has_arrived |= early_end == end;
+            }
+        }
+        if has_arrived {
+            return;
         }
         self.sent.entry(end).or_insert(Sent { start, time_ns, is_again });
         if self.sent.len() > WAITING_MAX {
@@ -166,31 +182,48 @@ impl Way {
         }
     }
 
-    fn arrived(&mut self, time_ns: u64, end: u64) {
+    fn arrived(&mut self, time_ns: i64, end: u64) {
+        if end > self.high[0] {
+            wait(&mut self.early[0], end, time_ns);
+            return;
+        }
         let Some((&sent_end, sent)) = self.sent.range(end..).next() else { return };
         if sent.start < end && !sent.is_again {
-            self.differences.add((time_ns as i64).saturating_sub(sent.time_ns as i64));
+            self.differences.add(time_ns.saturating_sub(sent.time_ns));
             if sent_end == end {
                 self.sent.remove(&end);
             }
         }
     }
 
-    fn acked(&mut self, at: usize, time_ns: u64, ack: u32) {
+    fn acked(&mut self, at: usize, time_ns: i64, ack: u32, error_ns: i64) {
         let near = if self.ack[at] == 0 { EPOCH + u64::from(ack) } else { self.ack[at] };
         let ack = expand(ack, near);
         if ack <= self.ack[at] {
             return;
         }
         self.ack[at] = ack;
-        if at == 0 {
-            self.acks.insert(ack, time_ns);
-            if self.acks.len() > WAITING_MAX {
-                self.acks.pop_first();
+        if at == 1 && ack > self.ack[0] {
+            wait(&mut self.early[1], ack, time_ns);
+        } else if at == 1 {
+            if let Some(sent) = self.acks.remove(&ack) {
+                self.differences.add(time_ns.saturating_sub(sent));
             }
-        } else if let Some(sent) = self.acks.remove(&ack) {
-            self.differences.add((time_ns as i64).saturating_sub(sent as i64));
+        } else if let Some(early) = self.early[1].remove(&ack) {
+            if time_ns.saturating_sub(early) <= error_ns {
+                self.differences.add(early.saturating_sub(time_ns));
+            }
+        } else {
+            wait(&mut self.acks, ack, time_ns);
         }
+    }
+}
+
+/// Keeps when something passed one capture until it passes the other; forgets the first of too many.
+fn wait(waiting: &mut BTreeMap<u64, i64>, number: u64, time_ns: i64) {
+    waiting.entry(number).or_insert(time_ns);
+    if waiting.len() > WAITING_MAX {
+        waiting.pop_first();
     }
 }
 
@@ -204,6 +237,8 @@ struct Flow {
 #[derive(Debug, Default)]
 pub struct BothEnds {
     flows: HashMap<[SocketAddr; 2], Flow>,
+    /// What the handshakes told: all times are by the client's clock, as far as this tells it.
+    clocks: Clocks,
     left_out: u64,
 }
 
@@ -258,7 +293,8 @@ impl BothEnds {
         [server_syns, server]: [Capture<S>; 2],
         is_stopped: impl Fn() -> bool,
     ) -> [Result<(), CaptureError>; 2] {
-        let ahead_ns = ahead(client_syns, server_syns);
+        self.clocks = Clocks::compare(client_syns, server_syns, &is_stopped);
+        let ahead_ns = self.clocks.ahead_ns;
         let (mut client, mut server) = (Next::read(client), Next::read(server));
         let begins = [client.time_ns(0), server.time_ns(ahead_ns)];
         while !is_stopped() {
@@ -270,38 +306,37 @@ impl BothEnds {
                 [None, Some(_)] => Side::Server,
             };
             let other = tap.peer().index();
-            let is_seen = times[other].is_some() && begins[other] <= times[tap.index()];
+            let Some(now) = times[tap.index()] else { break };
+            let has_begun = begins[other].is_some_and(|begin| begin <= now);
+            let is_seen = [has_begun && times[other].is_some(), has_begun];
             match tap {
-                Side::Client => client.give(|frame| self.frame(tap, frame, is_seen)),
-                Side::Server => server.give(|frame| self.frame(tap, frame, is_seen)),
+                Side::Client => client.give(|frame| self.frame(tap, now, frame, is_seen)),
+                Side::Server => server.give(|frame| self.frame(tap, now, frame, is_seen)),
             }
         }
         [client.end, server.end]
     }
 
-    /// Takes a frame of the capture at `tap`. `is_seen` is whether the other capture was made at that time,
-    /// too.
-    fn frame(&mut self, tap: Side, frame: &Frame<'_>, is_seen: bool) {
+    /// Takes a frame of the capture at `tap`; whether it counts if it was sent there, and if it arrived.
+    fn frame(&mut self, tap: Side, now: i64, frame: &Frame<'_>, is_seen: [bool; 2]) {
         let Ok(segment) = segment(frame) else { return };
         let forward = [segment.from, segment.to];
         let backward = [segment.to, segment.from];
         let (ends, sender) = match (self.flows.contains_key(&forward), self.flows.contains_key(&backward)) {
             (true, _) => (forward, Side::Client),
             (_, true) => (backward, Side::Server),
-            // The end that gets the SYN is the server; without a SYN, the end with the lower port.
-            _ => {
-                let is_answer = segment.has(flag::SYN) && segment.has(flag::ACK);
-                let asks = segment.has(flag::SYN) || forward[0].port() >= forward[1].port();
-                let is_forward = asks && !is_answer;
-                if is_forward { (forward, Side::Client) } else { (backward, Side::Server) }
-            }
+            _ => match self.clocks.place(segment.from, segment.to).unwrap_or_else(|| asking(&segment)) {
+                Side::Client => (forward, Side::Client),
+                Side::Server => (backward, Side::Server),
+            },
         };
         if self.flows.len() == FLOWS_MAX && !self.flows.contains_key(&ends) {
             self.left_out += 1;
             return;
         }
         let way = &mut self.flows.entry(ends).or_default().ways[sender.index()];
-        way.segment(usize::from(tap != sender), frame.time_ns, &segment, is_seen || tap != sender);
+        let at = usize::from(tap != sender);
+        way.segment(at, now, &segment, is_seen[at], self.clocks.error_ns);
     }
 
     /// Returns the comparison.
@@ -311,6 +346,7 @@ impl BothEnds {
         let least = |way: &Way| (way.differences.samples > 0).then_some(way.differences.least_ns);
         let trips =
             self.flows.values().filter_map(|flow| Some((least(&flow.ways[0])?, least(&flow.ways[1])?)));
+        let trips = trips.filter(|(there, back)| there.saturating_add(*back) >= 0);
         let best = trips.min_by_key(|(there, back)| there.saturating_add(*back));
         let ahead_ns = best.map_or(0, |(there, back)| there / 2 - back / 2);
         let mut ends: Vec<_> = self.flows.iter().filter(|(_, flow)| is_in_both(flow)).collect();
@@ -332,7 +368,7 @@ impl BothEnds {
         });
         let flows: Vec<_> = flows.collect();
         BothEndsReport {
-            server_ahead_ms: best.map(|_| ahead_ns as f64 / 1e6),
+            server_ahead_ms: best.map(|_| self.clocks.ahead_ns.saturating_add(ahead_ns) as f64 / 1e6),
             error_max_ms: best.map(|(there, back)| there.saturating_add(back).max(0) as f64 / 2e6),
             flows_of_one: (self.flows.len() - flows.len()) as u64,
             flows,
@@ -341,7 +377,16 @@ impl BothEnds {
     }
 }
 
-/// The most flows that the text shows, those with the most data.
+/// Who sends a segment, by its SYN: the host that is asked is the server. Without a SYN it is the lower port.
+const fn asking(segment: &Segment<'_>) -> Side {
+    let asks = match (segment.has(flag::SYN), segment.has(flag::ACK)) {
+        (true, is_answer) => !is_answer,
+        (false, _) => segment.from.port() >= segment.to.port(),
+    };
+    if asks { Side::Client } else { Side::Server }
+}
+
+/// Flows that the text shows, those with the most data.
 const SHOWN_MAX: usize = 20;
 /// The columns of a flow's table.
 const COLUMNS: [&str; 8] = ["", "sent", "arrived", "lost", "share", "least ms", "median ms", "99 % ms"];
@@ -368,6 +413,17 @@ impl BothEndsReport {
             let mut rows = vec![COLUMNS.map(str::to_owned)];
             rows.extend(Side::BOTH.map(|side| flow.ways.from(side).row(side)));
             words::table(&mut text, &rows);
+        }
+        let has_more = |way: &WayReport| way.arrived_bytes > way.sent_bytes;
+        let odd = self.flows.iter().filter(|flow| has_more(&flow.ways.up) || has_more(&flow.ways.down));
+        let odd = odd.count() as u64;
+        if odd > 0 {
+            let _ = writeln!(
+                text,
+                "\n  more arrived than was sent in {}: a capture missed frames, or is not the end's it is \
+                 said to be",
+                words::plural(odd, "flow")
+            );
         }
         let more = self.flows.len().saturating_sub(SHOWN_MAX) as u64;
         for (count, what) in
@@ -440,36 +496,4 @@ impl<R: Read> Next<R> {
         }
         self.advance();
     }
-}
-
-/// Returns about how much the server's clock is ahead, ns, judged by the first SYN in both captures and its
-/// answer.
-fn ahead(mut client: Capture<impl Read>, mut server: Capture<impl Read>) -> i64 {
-    let syn = |frame: &Frame<'_>| {
-        let segment = segment(frame).ok().filter(|segment| segment.has(flag::SYN))?;
-        let key = (segment.from, segment.to, segment.seq);
-        Some((key, segment.has(flag::ACK), frame.time_ns as i64))
-    };
-    let mut syns = HashMap::new();
-    while let Ok(Some(frame)) = client.next_frame() {
-        if let Some((key, _, time)) = syn(&frame) {
-            syns.entry(key).or_insert(time);
-        }
-        if syns.len() == SYNS_MAX {
-            break;
-        }
-    }
-    // One difference includes the way to the server, the other the way back.
-    let mut found = [None, None];
-    while let Ok(Some(frame)) = server.next_frame() {
-        if let Some((key, is_answer, time)) = syn(&frame)
-            && let Some(at_client) = syns.get(&key)
-        {
-            found[usize::from(is_answer)].get_or_insert(time.saturating_sub(*at_client));
-        }
-        if let [Some(there), Some(back)] = found {
-            return (there / 2).saturating_add(back / 2);
-        }
-    }
-    found.into_iter().flatten().next().unwrap_or(0)
 }

@@ -126,9 +126,9 @@ impl Marks {
         }
     }
 
-    /// Removes and returns the marks that were added since the last call.
+    /// What was added since it was taken last; it is gone whether it is read or not.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = (Side, Mark)> {
-        self.list.iter_mut().flat_map(|list| list.drain(..))
+        self.list.as_mut().map(|list| list.drain(..)).into_iter().flatten()
     }
 }
 
@@ -405,4 +405,19 @@ const fn count(half: &mut Half, split: &Split, unmapped_bytes: u64) {
     counts.resent.0 += split.resent_bytes;
     counts.resent.1 += (split.resent_bytes > 0) as u64;
     counts.unmapped_bytes += unmapped_bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_that_are_not_read_are_dropped() {
+        let mut marks = Marks { begin_ns: 0, list: Some(Vec::new()) };
+        for time in 0..3 {
+            marks.add(time, Side::Client, 0, (0, 1), Kind::New);
+            drop(marks.take());
+        }
+        assert_eq!(marks.list.as_deref().map(<[_]>::len), Some(0));
+    }
 }

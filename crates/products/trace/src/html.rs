@@ -159,6 +159,10 @@ fn figure(html: &mut String, report: &ConnectionReport, side: Side, plot: &Plot)
                 writeln!(html, "<label><input type=\"checkbox\" checked value=\"k{value}\">{words}</label>");
         }
     }
+    if plot.dropped > 0 {
+        let dropped = words::plural(plot.dropped, "mark");
+        let _ = writeln!(html, "<span>{dropped} dropped: too many subflows at one time</span>");
+    }
     let _ = writeln!(
         html,
         "</div>\n<p class=\"soft\"><button value=\"+\">+</button><button value=\"-\">−</button>\

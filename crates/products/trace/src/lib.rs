@@ -47,6 +47,7 @@ pub mod anonymise;
 pub mod audit;
 pub mod both_ends;
 pub mod capture;
+mod clocks;
 mod connection;
 pub mod csv;
 mod distribution;

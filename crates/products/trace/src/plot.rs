@@ -1,11 +1,12 @@
 //! Marks for a sequence plot: data over time, in bounded memory.
 //!
-//! A mark is a run of data that one subflow sent as one kind, or that the receiver acknowledged, within a
-//! slot of time. If a direction has too many marks, the width of its slots is doubled and the marks within
-//! one slot are joined. The plot stays exact to the width of a slot. All directions together have a limit,
-//! too.
+//! A mark is a run of data that one subflow sent as one kind, or the receiver acknowledged, within a slot of
+//! time. A direction with too many marks has its slots doubled and joins those that are in one slot then:
+//! what is drawn stays true to the width of a slot. Where even one slot has too many subflows and kinds, the
+//! last marks are dropped and counted. All directions together have a limit, too.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::subflow::Side;
 
@@ -22,8 +23,8 @@ const SLOT_NS: u64 = 100_000;
 /// The number of last marks among which a mark to be extended is looked for.
 const RECENT: usize = 16;
 
-/// The kind of data that a mark shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a mark shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Data that no subflow had sent before.
     New,
@@ -52,17 +53,27 @@ pub struct Mark {
     pub kind: Kind,
 }
 
+impl Mark {
+    /// Makes this mark reach over `other`, too.
+    fn extend(&mut self, other: &Self) {
+        self.time_ns.1 = self.time_ns.1.max(other.time_ns.1);
+        self.bytes = (self.bytes.0.min(other.bytes.0), self.bytes.1.max(other.bytes.1));
+    }
+}
+
 /// The marks of one direction, in the order of their first segments.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// The marks.
     pub marks: Vec<Mark>,
+    /// Marks that were dropped, as there were too many subflows and kinds at one time.
+    pub dropped: u64,
     slot_ns: u64,
 }
 
 impl Default for Plot {
     fn default() -> Self {
-        Self { marks: Vec::new(), slot_ns: SLOT_NS }
+        Self { marks: Vec::new(), dropped: 0, slot_ns: SLOT_NS }
     }
 }
 
@@ -73,22 +84,41 @@ impl Plot {
         }
         self.marks.push(mark);
         if self.marks.len() > marks_max {
-            self.shrink(marks_max / 2);
+            self.shrink(marks_max / 2, marks_max);
         }
     }
 
-    /// Doubles the slots until at most `marks_max` marks are left.
-    fn shrink(&mut self, marks_max: usize) {
-        while self.marks.len() > marks_max && self.slot_ns < 1 << 62 {
+    /// Doubles the slots until at most `wanted` marks are left or all are in one slot; drops those beyond
+    /// `max`.
+    fn shrink(&mut self, wanted: usize, max: usize) {
+        self.join_slots();
+        while self.marks.len() > wanted && self.slot_ns < 1 << 62 && self.has_slots() {
             self.slot_ns *= 2;
-            let mut joined = Vec::with_capacity(marks_max);
-            for mark in self.marks.drain(..) {
-                if !join(&mut joined, mark, self.slot_ns) {
+            self.join_slots();
+        }
+        self.dropped += self.marks.len().saturating_sub(max) as u64;
+        self.marks.truncate(max);
+    }
+
+    fn has_slots(&self) -> bool {
+        self.marks.iter().any(|mark| mark.time_ns.0 >= self.slot_ns)
+    }
+
+    /// Leaves one mark for each slot, subflow and kind.
+    fn join_slots(&mut self) {
+        let mut places = HashMap::<_, usize>::new();
+        let mut joined: Vec<Mark> = Vec::with_capacity(self.marks.len());
+        for mark in self.marks.drain(..) {
+            let place = places.entry((mark.time_ns.0 / self.slot_ns, mark.subflow, mark.kind));
+            match place {
+                Entry::Occupied(place) => joined[*place.get()].extend(&mark),
+                Entry::Vacant(place) => {
+                    place.insert(joined.len());
                     joined.push(mark);
                 }
             }
-            self.marks = joined;
         }
+        self.marks = joined;
     }
 
     /// Adds data that was never seen. The mark is drawn at the time at which the data behind it was sent.
@@ -108,8 +138,7 @@ fn join(marks: &mut [Mark], mark: Mark, slot_ns: u64) -> bool {
         (old.subflow, old.kind) == (mark.subflow, mark.kind) && old.time_ns.0 / slot_ns == slot
     };
     let Some(old) = marks.iter_mut().rev().take(RECENT).find(same) else { return false };
-    old.time_ns.1 = old.time_ns.1.max(mark.time_ns.1);
-    old.bytes = (old.bytes.0.min(mark.bytes.0), old.bytes.1.max(mark.bytes.1));
+    old.extend(&mark);
     true
 }
 
@@ -145,7 +174,7 @@ impl Plots {
             let plots = self.open.values_mut().flatten();
             self.marks = plots
                 .map(|plot| {
-                    plot.shrink(self.marks_max);
+                    plot.shrink(self.marks_max, self.marks_max);
                     plot.marks.len()
                 })
                 .sum();
@@ -185,6 +214,26 @@ mod tests {
         assert_eq!((first.time_ns.0, first.bytes.0), (0, 0));
         assert!(up.marks.iter().any(|m| m.bytes.1 == 100_000_000) && last.time_ns.1 >= 99_990 * 50_000);
         assert_eq!(plots.marks, 0);
+    }
+
+    #[test]
+    fn many_subflows_in_turn_are_joined_by_slots() {
+        let mut plot = Plot::default();
+        for packet in 0..100_000 {
+            plot.add(mark(packet * 1000, packet * 1000, (packet % 17) as u16), MARKS_MAX);
+            assert!(plot.marks.len() <= MARKS_MAX);
+        }
+        assert!(plot.marks.len() >= MARKS_MAX / 4 && plot.dropped == 0 && plot.slot_ns < 1_000_000);
+    }
+
+    #[test]
+    fn more_subflows_than_marks_are_dropped_and_counted() {
+        let mut plot = Plot::default();
+        for packet in 0..10_000 {
+            plot.add(mark(packet * 1000, packet * 1000, (packet % 40) as u16), MARKS_MIN);
+            assert!(plot.marks.len() <= MARKS_MIN);
+        }
+        assert!(plot.dropped > 0 && plot.slot_ns < 1 << 30, "{plot:?}");
     }
 
     #[test]

@@ -51,11 +51,10 @@ use tokio::task::JoinSet;
 use self::api::FETCHES_MAX;
 pub use self::api::{
     Event, FetchId, FetchRequest, Head, METADATA_BYTES, Options, PIPELINE_MAX, RequestKind, RouteId,
-    StartError,
 };
 use self::connect::WindowClamp;
 pub use self::engine::Engine;
-pub use self::error::{CredentialStatus, FetchError};
+pub use self::error::{CredentialStatus, FetchError, StartError};
 use self::event_queue::EventQueue;
 use self::origin::{Origin, Url};
 use self::route_worker::{QueuedFetch, RouteWorker};

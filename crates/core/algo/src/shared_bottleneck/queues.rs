@@ -1,9 +1,9 @@
 //! Compares how long the queues of two paths are. The RFC has no such test.
 //!
 //! One queue delays the packets of all paths by the same. Two equal links that begin to fill at the same time
-//! have delays that rise and fall together for many seconds, so their changes look like one queue; but once one
-//! of them has lost more packets than the other, its queue is shorter. The length of a queue is the mean delay
-//! above the smallest delay of the path, so a path that never saw the queue empty takes it for shorter.
+//! have delays that rise and fall together for many seconds, so their changes look like one queue; but once
+//! one of them has lost more packets than the other, its queue is shorter. The length of a queue is the mean
+//! delay above the smallest delay of the path, so a path that never saw the queue empty takes it for shorter.
 
 use alloc::vec::Vec;
 
@@ -23,8 +23,8 @@ impl RecentQueues {
         Self { queues: path.queues().take(RECENT).collect(), noise: path.quiet_most() }
     }
 
-    /// Whether one queue can have made the delays of both paths: in all intervals but [`OTHER_QUEUE_MAX`] it was
-    /// about as long for both.
+    /// Whether one queue can have made the delays of both paths: in all intervals but [`OTHER_QUEUE_MAX`] it
+    /// was about as long for both.
     pub(super) fn may_be_one_with(&self, other: &Self) -> bool {
         let noise = self.noise.max(other.noise);
         let both = self.queues.iter().zip(&other.queues).filter_map(|(a, b)| a.zip(*b));

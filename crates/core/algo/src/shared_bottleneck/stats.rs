@@ -279,8 +279,8 @@ impl PathStats {
         self.closed.iter().map(|i| i.samples > 0 && (i.mean >> FRACTION) - floor < most).collect()
     }
 
-    /// Iterates over the intervals, newest first: the mean delay above the smallest that the path ever had, in
-    /// ns; `None` if the interval has no samples.
+    /// Iterates over the intervals, newest first: the mean delay above the smallest that the path ever had,
+    /// in ns; `None` if the interval has no samples.
     pub(super) fn queues(&self) -> impl Iterator<Item = Option<i64>> {
         self.closed.iter().map(|i| (i.samples > 0).then(|| (i.mean >> FRACTION) - self.lowest))
     }

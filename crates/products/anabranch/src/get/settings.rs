@@ -93,8 +93,8 @@ impl Settings {
         Ok(Self { checksum, ..self })
     }
 
-    /// Fetches the list of hashes whose URL is set, if there is one. The user's secrets are sent to its server
-    /// only if the server is one of `named`, the origins of the file's URLs.
+    /// Fetches the list of hashes whose URL is set, if there is one. The user's secrets are sent to its
+    /// server only if the server is one of `named`, the origins of the file's URLs.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the URL or an option is not valid; the error of the

@@ -64,8 +64,8 @@ impl Scenario {
         measure::check(self)
     }
 
-    /// Returns how many subflows a flow has; if its transfers arrive one after the other, how many arrive in the
-    /// mean.
+    /// Returns how many subflows a flow has; if its transfers arrive one after the other, how many arrive in
+    /// the mean.
     fn subflows(&self, flow: &Flow) -> u64 {
         let paths = u64::from(flow.count).saturating_mul(flow.paths.len() as u64);
         let every = flow.arrivals.as_ref().map(|arrivals| arrivals.every.0.as_nanos());

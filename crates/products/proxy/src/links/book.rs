@@ -14,8 +14,8 @@ use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Reports};
-use crate::links::Via;
 use crate::links::caps::{Account, Caps, Change, Counter, Usage};
+use anabranch_net::via::Via;
 
 /// The time between two readings of the counters, and between two writes of changed counts.
 const LOOK_EVERY: Span = Span::from_millis(100);

@@ -1,6 +1,6 @@
 //! Computes when the periods of caps begin and end, in Coordinated Universal Time, without a clock.
 
-use crate::links::Period;
+use anabranch_net::via::Period;
 
 const DAY: i64 = 86_400;
 

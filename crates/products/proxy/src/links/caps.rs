@@ -14,7 +14,7 @@ use anabranch_algo::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::links::calendar::Bounds as _;
-use crate::links::{Cap, Via};
+use anabranch_net::via::{Cap, Via};
 
 /// The time whose bytes are kept as the margin before the cap.
 const MARGIN: Span = Span::from_secs(1);

@@ -128,3 +128,93 @@ fn captures_of_different_transfers_have_nothing_in_common() {
     assert_eq!((report.flows.len(), report.flows_of_one), (0, 3));
     assert_eq!((report.server_ahead_ms, report.error_max_ms), (None, None));
 }
+
+type Frames = Vec<(u64, Vec<u8>)>;
+
+/// The frames of a script at both ends: 30 ms to the server and 20 ms back; its clock is `ahead` ahead.
+fn at_both_ends(script: &Script, ahead: u64) -> [Frames; 2] {
+    const BEGIN: u64 = 10_000 * MS;
+    let is_of_client = |frame: &[u8]| frame[12..14] == [10, 1];
+    let (mut client, mut server) = (Vec::new(), Vec::new());
+    for (time, frame) in &script.frames {
+        let delays = if is_of_client(frame) { (0, 30 * MS) } else { (20 * MS, 0) };
+        client.push((BEGIN + time + delays.0, frame.clone()));
+        server.push((BEGIN + time + delays.1 + ahead, frame.clone()));
+    }
+    client.sort_by_key(|(time, _)| *time);
+    server.sort_by_key(|(time, _)| *time);
+    [client, server]
+}
+
+/// A client sends 100 packets, every tenth of which is lost.
+fn lossy(ahead: u64) -> [Frames; 2] {
+    let mut script = Script::new(Version::V1);
+    for packet in 0..100 {
+        script.now += 10 * MS;
+        script.data(0, packet * 1000, 1000);
+    }
+    let [client, mut server] = at_both_ends(&script, ahead);
+    let mut number = 0;
+    server.retain(|(_, frame)| {
+        number += u32::from(frame.len() > 1000);
+        frame.len() <= 1000 || number % 10 != 0
+    });
+    [client, server]
+}
+
+/// What arrived before the sender's capture began does not make up for what was lost later.
+#[test]
+fn a_late_capture_of_the_sender_hides_no_losses() {
+    let [mut client, server] = lossy(0);
+    let handshake = client.iter().take_while(|(_, frame)| frame.len() <= 1000).count();
+    client.drain(..handshake + 50);
+    let report = merged(&pcap(101, &client), &pcap(101, &server));
+    let up = &report.flows[0].ways.up;
+    assert!((50_000..=51_000).contains(&up.sent_bytes), "{up:?}");
+    // Five of them, but for up to four packets that were on their way when the capture began.
+    assert!((1000..=5000).contains(&up.lost_bytes), "{up:?}");
+}
+
+/// The host that opens the flow is at the second capture.
+#[test]
+fn a_host_that_answers_can_be_at_the_first_capture() {
+    let [client, server] = lossy(7000 * MS);
+    let report = merged(&pcap(101, &server), &pcap(101, &client));
+    let down = &report.flows[0].ways.down;
+    // The last packet was sent when the other capture had ended.
+    assert!(down.sent_bytes >= 95_000 && down.arrived_bytes == 90_000, "{down:?}");
+    assert_eq!(down.lost_bytes, down.sent_bytes - down.arrived_bytes);
+    assert!(report.flows[0].client.to_string().starts_with("10.9."), "{report:?}");
+    assert_eq!(report.server_ahead_ms, Some(-7005.0));
+    assert!(!report.text().contains("more arrived"));
+}
+
+/// The first SYN is lost, so that by this handshake the clocks would differ by a second more.
+#[test]
+fn the_quickest_handshake_compares_the_clocks() {
+    let mut script = Script::new(Version::V1);
+    script.join();
+    for packet in 0..50_u32 {
+        script.now += 10 * MS;
+        script.data((packet % 2) as usize, u64::from(packet) * 1000, 1000);
+    }
+    let [mut client, server] = at_both_ends(&script, 7000 * MS);
+    let (time, syn) = client[0].clone();
+    client.insert(0, (time - 2000 * MS, syn));
+    let report = merged(&pcap(101, &client), &pcap(101, &server));
+    assert_eq!(report.server_ahead_ms, Some(7005.0));
+    let delay = report.flows[0].ways.up.delay_us.expect("samples");
+    assert!(delay.samples >= 25 && delay.min == 25_000, "{delay:?}");
+}
+
+/// The only handshake is slow, so that everything seems to arrive before it was sent.
+#[test]
+fn arrivals_that_seem_early_wait_for_what_was_sent() {
+    let [mut client, server] = lossy(7000 * MS);
+    let (time, syn) = client[0].clone();
+    client.insert(0, (time - 2000 * MS, syn));
+    let report = merged(&pcap(101, &client), &pcap(101, &server));
+    assert_eq!(report.server_ahead_ms, Some(7005.0));
+    let samples = report.flows[0].ways.up.delay_us.expect("samples").samples;
+    assert!(samples >= 90, "{samples}");
+}

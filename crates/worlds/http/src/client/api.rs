@@ -1,6 +1,5 @@
 //! Defines the types that a caller of the client sees: options, requests, events and heads.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -90,18 +89,6 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),
         }
-    }
-}
-
-/// Says why a client cannot start: an option cannot be followed, or the system refuses. Displays as one
-/// clause for people.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StartError(pub(super) String);
-
-impl From<io::Error> for StartError {
-    fn from(e: io::Error) -> Self {
-        Self(format!("the HTTP client cannot start: {e}"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::api::StartError;
+use super::error::StartError;
 
 /// Holds a thread with the sockets and timers of [clients](super::Client). Several clients may share one. The
 /// thread ends when its last clone is dropped; each client holds a clone.

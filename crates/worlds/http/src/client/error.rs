@@ -1,7 +1,19 @@
 //! The errors of a fetch.
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, io};
+
+/// The reason why a client cannot start: an option cannot be followed, or the system refuses. Displays as one
+/// clause for people.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub(super) String);
+
+impl From<io::Error> for StartError {
+    fn from(e: io::Error) -> Self {
+        Self(format!("the HTTP client cannot start: {e}"))
+    }
+}
 
 /// The reason why a fetch failed. Displays as one clause for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

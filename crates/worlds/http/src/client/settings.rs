@@ -14,8 +14,9 @@ use hyper::http::header::{
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::api::{Options, StartError};
+use super::api::Options;
 use super::error::CredentialStatus;
+use super::error::StartError;
 use super::netrc::{NETRC_BYTES_MAX, Netrc};
 use super::origin::{Origin, Url, credentials};
 use super::proxy::{Proxies, basic};

@@ -78,8 +78,8 @@ impl Bbr {
         }
     }
 
-    /// Adapts the long-term bound, after section 5.5.10.2. Returns whether a probe has begun: then the present
-    /// round trip is no round trip of Refill.
+    /// Adapts the long-term bound, after section 5.5.10.2. Returns whether a probe has begun: then the
+    /// present round trip is no round trip of Refill.
     pub(super) fn adapt_long_term(&mut self, seen: &Seen<'_>) -> bool {
         let mut has_begun_probe = false;
         if self.cycle.is_stopping && seen.is_round {
