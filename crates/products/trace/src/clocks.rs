@@ -2,8 +2,8 @@
 //!
 //! A SYN took from the client's capture to the server's some time `a`, its answer some time `b` back, both
 //! with the clocks' difference in them: it is about (a - b) / 2, wrong by |a + b| / 2 at most. The handshake
-//! with the least |a + b| decides. If `a + b` is negative, the SYN passed the server's capture first: its sender is
-//! at that one.
+//! with the least |a + b| decides. If `a + b` is negative, the SYN passed the server's capture first: its
+//! sender is at that one.
 
 use std::collections::HashMap;
 use std::io::Read;
