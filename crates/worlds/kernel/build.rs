@@ -1,9 +1,9 @@
 //! Compiles the controllers for the kernel: `algo`'s Rust and a file of C become one eBPF object.
 //!
 //! ```text
-//!  library/core ─ rustc --emit=metadata ─▶ libcore.rmeta ─────────────┐
-//!  algo/src/{control,softfloat,split_mix,units}.rs, {bpf_abi,lib}.rs ─┴ rustc --emit=asm ▶ .s ─ clang ▶ .o ┐
-//!  controllers.bpf.c, bpf_abi.h ────────────────────────────────────── clang ────────────▶ .o ─────────────┴▶
+//!  library/core ─ rustc --emit=metadata ─▶ libcore.rmeta ────────────┐
+//!  algo/src/{control,softfloat,split_mix,units}.rs, {bpf_abi,lib}.rs ┴ rustc --emit=asm ▶ .s ─ clang ▶ .o ┐
+//!  controllers.bpf.c, bpf_abi.h ───────────────────────────────────── clang ────────────▶ .o ─────────────┴▶
 //! ```
 //!
 //! Two files are written here, from `bpf_abi.rs` and so from `algo`'s table: `functions.rs`, what the

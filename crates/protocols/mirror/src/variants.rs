@@ -198,8 +198,8 @@ impl Variants {
     /// Records that a whole variant arrived and was wrong.
     ///
     /// If the variant has one mirror and every block came from it (`is_pure`), this refutes that mirror.
-    /// Otherwise this queues each mirror of the variant to be tried alone: the mirror with the greatest `rank`
-    /// first and, among equals, the mirror that was named last. A mirror is tried alone at most twice.
+    /// Otherwise this queues each mirror of the variant to be tried alone: the mirror with the greatest
+    /// `rank` first and, among equals, the mirror that was named last. A mirror is tried alone at most twice.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
         if let ([mirror], true) = (&variant.mirrors[..], is_pure) {
             self.refuted.insert(*mirror, variant.length);

@@ -47,7 +47,8 @@ settings! {
         /// option for each. HOW sets conditions, with commas between them: `limit=5M`, no more than this over
         /// it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`, only while the
         /// cheaper ones are full or dead (proxy); `cap=20GB/month`, not when the interface has carried so
-        /// much, both ways, in this day, week or month in UTC (proxy). Without it: the MPTCP endpoints that the kernel has been told of (`anabranch kernel setup`); if there are none, one link
+        /// much, both ways, in this day, week or month in UTC (proxy). Without it: the MPTCP endpoints that
+        /// the kernel has been told of (`anabranch kernel setup`); if there are none, one link
         "via" via: Vec<Via>, "IFACE|ADDR[:HOW,…]", None, Restart;
 
         /// Where the counts of links with a cap are kept. Without it: the state directory of whoever runs it
