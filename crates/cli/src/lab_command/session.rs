@@ -96,7 +96,7 @@ fn absolute(mut scenario: Scenario) -> Scenario {
 /// Replaces this program by a program on a host.
 ///
 /// # Errors
-/// 2 if there is no such host, 1 if it cannot be entered. Otherwise the exit status is that of the program.
+/// 2 if there is no such host, 1 if it cannot be entered. Otherwise the program's own exit status.
 pub(super) fn exec(args: &Exec) -> Outcome {
     let (state, place) = commands::find_host::<State>(&args.host)?;
     let host = &state.hosts[place];

@@ -58,7 +58,7 @@ fn warn(node: &Node) {
 /// Replaces this program by a program on a node.
 ///
 /// # Errors
-/// 2 if there is no such node, 1 if it cannot be entered. Otherwise the exit status is that of the program.
+/// 2 if there is no such node, 1 if it cannot be entered. Otherwise the program's own exit status.
 pub(super) fn exec(args: &Exec) -> Outcome {
     let (state, place) = commands::find_host::<State>(&args.node)?;
     let variables = [(DOMAIN, state.file.as_str()), (NODE, &state.nodes[place].name)];

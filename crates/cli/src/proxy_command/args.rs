@@ -87,7 +87,7 @@ pub struct Pair {
     #[arg(long, value_name = "NAME", default_value = "client")]
     pub name: String,
 
-    /// Where the server keeps its keys. Without this option: the state directory of whoever runs it
+    /// The directory in which the server keeps its keys; the default is your state directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
 }
@@ -105,7 +105,7 @@ pub struct Remove {
     #[arg(value_name = "NAME")]
     pub name: String,
 
-    /// Where the server keeps its keys. Without this option: the state directory of whoever runs it
+    /// The directory in which the server keeps its keys; the default is your state directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
 }

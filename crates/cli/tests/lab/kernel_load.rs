@@ -24,7 +24,7 @@ const NAME: &str = "wvegas";
 const PINS: &str = "/sys/fs/bpf/anabranch";
 const STATE_DIR: &str = "/run/anabranch";
 const RECORD: &str = "/run/anabranch/congestion.json";
-/// The user id of `nobody` on every Linux that has such a user.
+/// The usual id of the unprivileged user `nobody`.
 const NOBODY: u32 = 65_534;
 /// The number of times that a load and an unload are killed.
 const KILLS: u32 = 12;

@@ -131,7 +131,7 @@ fn a_host_that_drops_what_is_sent_to_it_is_given_up_after_the_connect_time() {
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let start = |command: std::process::Command, count| {
-        // `ip netns exec` becomes the program, so its process id is that of the role.
+        // `ip netns exec` becomes the program, so both have one process id.
         Role::start(&mut net.inside("here", &command), count)
     };
     let server = start(server_command(place, &["--connect-timeout", "1s"]), 1);

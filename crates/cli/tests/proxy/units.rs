@@ -11,7 +11,7 @@ use nix::unistd::geteuid;
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// Makes a root from that of this host in which only our units are started, and starts systemd there. Its
+/// Mounts an overlay of this host's root in which only our units are started, and starts systemd there. The
 /// arguments are a directory, `contrib` and the program.
 const BOOT: &str = r#"
 set -e

@@ -634,8 +634,8 @@ mod tests {
 
     #[test]
     fn a_long_batch_on_a_slow_link_is_not_late() {
-        // The first packet takes 20 ms, the last 84; each pair is swapped on the way. The sample is that of
-        // the first packet.
+        // The first packet takes 20 ms, the last 84; each pair is swapped on the way. The first packet
+        // gives the sample.
         let mut sent = SentPackets::new();
         let a = sent.send(at(0), 64, 'a');
         for i in 0..64 {

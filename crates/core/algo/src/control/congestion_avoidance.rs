@@ -9,8 +9,8 @@ use super::{Ack, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 /// It calls [`window_delta`](Self::window_delta) only when the window was the limit and no recovery is under
 /// way.
 ///
-/// Every method has a default, that of uncoupled TCP ([`Reno`](super::Reno)), except the changes of the
-/// window. The argument `mine` holds the current numbers of the rule's own subflow; windows are in packets,
+/// The defaults of the methods are those of uncoupled TCP ([`Reno`](super::Reno)). The changes of the window
+/// have no default. The argument `mine` holds the current numbers of the rule's own subflow; windows are in packets,
 /// times in nanoseconds.
 pub trait CongestionAvoidance: Copy {
     /// The smallest window that a loss leaves if the window was larger: two packets, RFC 5681 equation (4).

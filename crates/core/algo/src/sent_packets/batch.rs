@@ -66,7 +66,7 @@ pub(super) struct Arrival {
 }
 
 impl<T, M: PacketBitmap> SentBatch<T, M> {
-    /// Returns the first sequence number; `next` is that of the next packet to be sent.
+    /// Returns the first sequence number of the batch, given the sequence number `next` of the next packet.
     #[inline]
     pub(super) const fn first_seq(&self, next: u64) -> u64 {
         next - (next as u32).wrapping_sub(self.first_seq) as u64

@@ -83,7 +83,7 @@ impl Hysteresis {
         self.uplinks[a].zip(self.uplinks[b]).is_none_or(|(a, b)| a == b)
     }
 
-    /// Takes the evidence of one more interval: that of each path, and the correlation of every two paths.
+    /// Takes the evidence of one more interval about each path, and the correlation of every two paths.
     pub(super) fn step(
         &mut self,
         evidence: &[PathEvidence],
