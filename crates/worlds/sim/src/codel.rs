@@ -135,57 +135,22 @@ impl Codel {
 
 #[cfg(test)]
 mod tests {
-    use crate::link::{DropReason, Event, Input, Link, Packet};
-    use crate::{Discipline, LinkConfig};
-    use anabranch_algo::{Machine, Output, Rate, Span, Time};
-
-    #[derive(Clone, Debug)]
-    struct Probe {
-        ect: bool,
-        marked: bool,
-    }
-
-    impl Packet for Probe {
-        fn bytes(&self) -> u32 {
-            1_000
-        }
-        fn mark(&mut self) {
-            self.marked = true;
-        }
-        fn is_ect(&self) -> bool {
-            self.ect
-        }
-    }
+    use crate::Discipline;
+    use crate::steady_load::{self, Seen};
+    use anabranch_algo::{Span, Time};
 
     /// Sends a packet each `gap` for `secs` seconds over a link of 1,000 packets/s. Returns the times when
     /// the head was dropped, the times when marked packets arrived, and the largest delay of the last second,
     /// all in ms.
     fn run(ecn: bool, ect: bool, gap: Span, secs: u64) -> (Vec<u64>, Vec<u64>, u64) {
         let codel = Discipline::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn };
-        let config = LinkConfig::new(Rate::from_bytes(1_000_000), Span::ZERO).discipline(codel);
-        let mut link: Link<Probe> = Link::new(config.queue_packets(u32::MAX), 1, "a");
-        let (mut now, mut next) = (Time::ZERO, Time::ZERO);
         let (mut dropped, mut marked) = (Vec::new(), Vec::new());
-        let end = Time::ZERO + Span::from_secs(secs);
-        while now < end {
-            match link.poll(now) {
-                Output::Send(arrival) if arrival.packet.marked => {
-                    marked.push(arrival.at.as_nanos() / 1_000_000);
-                }
-                Output::Send(_) => {}
-                Output::Event(Event::Dropped { at, reason, .. }) => {
-                    assert_eq!(reason, DropReason::Early);
-                    dropped.push(at.as_nanos() / 1_000_000);
-                }
-                Output::Event(event) => panic!("{event:?}"),
-                Output::Wait(due) if due < next => now = due,
-                Output::Wait(_) => {
-                    now = next;
-                    link.handle(now, Input::Packet(Probe { ect, marked: false }));
-                    next += gap;
-                }
-            }
-        }
+        let ms = |at: Time| at.as_nanos() / 1_000_000;
+        let link = steady_load::run(codel, ect, gap, secs, |seen| match seen {
+            Seen::Arrived(at, packet) if packet.marked => marked.push(ms(at)),
+            Seen::Dropped(at) => dropped.push(ms(at)),
+            Seen::Arrived(..) | Seen::Link(..) => {}
+        });
         assert_eq!(link.stats().dropped.early, dropped.len() as u64);
         assert_eq!(
             link.stats().marked as usize,

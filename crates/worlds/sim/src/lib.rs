@@ -70,6 +70,8 @@ mod radix_heap;
 pub mod rng;
 mod scripted_loss;
 pub mod stats;
+#[cfg(test)]
+mod steady_load;
 mod targeted_drop;
 pub mod trace;
 mod transmitter;

@@ -123,54 +123,20 @@ impl Pie {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{DropReason, Event, Input, Link, Packet};
-    use crate::{Discipline, LinkConfig, Stats};
-    use anabranch_algo::{Machine, Output, Rate};
-
-    #[derive(Clone, Debug)]
-    struct Probe {
-        ect: bool,
-        marked: bool,
-    }
-
-    impl Packet for Probe {
-        fn bytes(&self) -> u32 {
-            1_000
-        }
-        fn mark(&mut self) {
-            self.marked = true;
-        }
-        fn is_ect(&self) -> bool {
-            self.ect
-        }
-    }
+    use crate::steady_load::{self, Seen};
+    use crate::{Discipline, Stats};
 
     /// Sends a packet each `gap` for `secs` seconds over a link of 1,000 packets/s. Returns the counters
     /// after the first half of the time and at the end, and the times of the drops.
     fn run(discipline: Discipline, ect: bool, gap: Span, secs: u64) -> (Stats, Stats, Vec<Time>) {
-        let config = LinkConfig::new(Rate::from_bytes(1_000_000), Span::ZERO).discipline(discipline);
-        let mut link: Link<Probe> = Link::new(config.queue_packets(u32::MAX), 1, "a");
-        let (mut now, mut next, mut dropped, mut half) = (Time::ZERO, Time::ZERO, Vec::new(), None);
-        let end = Time::ZERO + Span::from_secs(secs);
-        while now < end {
-            if now >= Time::ZERO + Span::from_millis(secs * 500) && half.is_none() {
-                half = Some(link.stats());
+        let (mut dropped, mut half) = (Vec::new(), None);
+        let link = steady_load::run(discipline, ect, gap, secs, |seen| match seen {
+            Seen::Link(link, now) if now >= Time::ZERO + Span::from_millis(secs * 500) => {
+                half.get_or_insert_with(|| link.stats());
             }
-            match link.poll(now) {
-                Output::Send(_) => {}
-                Output::Event(Event::Dropped { at, reason, .. }) => {
-                    assert_eq!(reason, DropReason::Early);
-                    dropped.push(at);
-                }
-                Output::Event(event) => panic!("{event:?}"),
-                Output::Wait(due) if due < next => now = due,
-                Output::Wait(_) => {
-                    now = next;
-                    link.handle(now, Input::Packet(Probe { ect, marked: false }));
-                    next += gap;
-                }
-            }
-        }
+            Seen::Dropped(at) => dropped.push(at),
+            Seen::Link(..) | Seen::Arrived(..) => {}
+        });
         (half.expect("half of the time passed"), link.stats(), dropped)
     }
 
