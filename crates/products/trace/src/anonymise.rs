@@ -27,6 +27,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_mptcp_wire::hmac::hmac_sha256;
+use anabranch_mptcp_wire::tcp::TcpHeader;
 use anabranch_mptcp_wire::{AddAddr, InternetChecksum, Key, MptcpOption, TcpOption, TcpOptions};
 
 use crate::capture::Frame;
@@ -173,13 +174,17 @@ impl<W: io::Write> Anonymiser<W> {
             }
         }
         let wire_bytes = packet.len() as u32 + tcp_bytes;
-        packet.extend(segment.from.port().to_be_bytes());
-        packet.extend(segment.to.port().to_be_bytes());
-        packet.extend(segment.seq.to_be_bytes());
-        packet.extend(segment.ack.to_be_bytes());
-        packet.extend([(segment.header_bytes / 4) << 4, segment.flags]);
-        packet.extend(segment.window.to_be_bytes());
-        packet.extend([0; 4]);
+        let header = TcpHeader {
+            source_port: segment.from.port(),
+            target_port: segment.to.port(),
+            seq: segment.seq,
+            ack: segment.ack,
+            header_bytes: segment.header_bytes.into(),
+            flags: segment.flags,
+            window: segment.window,
+            checksum: 0,
+        };
+        packet.extend(header.to_bytes());
         let start = packet.len();
         packet.resize(start + segment.options.len(), NOP);
         let keys = || keys(segment.from, segment.to);

@@ -36,7 +36,7 @@ use crate::capture::{Capture, CaptureError, Frame};
 use crate::clocks::Clocks;
 use crate::distribution::Quantiles;
 use crate::report::Directions;
-use crate::segment::{Segment, flag, segment};
+use crate::segment::{Flags, Segment, segment};
 use crate::subflow::Side;
 use crate::words;
 
@@ -144,7 +144,7 @@ impl Way {
     fn segment(&mut self, at: usize, time_ns: i64, segment: &Segment<'_>, counts: bool, error_ns: i64) {
         let near = if self.high[at] == 0 { EPOCH + u64::from(segment.seq) } else { self.high[at] };
         let start = expand(segment.seq, near);
-        let numbered = u64::from(segment.has(flag::SYN)) + u64::from(segment.has(flag::FIN));
+        let numbered = u64::from(segment.has(Flags::SYN)) + u64::from(segment.has(Flags::FIN));
         let end = start + u64::from(segment.payload_bytes) + numbered;
         self.high[at] = self.high[at].max(end);
         self.packets[at] += 1;
@@ -152,7 +152,7 @@ impl Way {
         match (start < end, at) {
             (true, 0) => self.sent(time_ns, start, end, error_ns),
             (true, _) => self.arrived(time_ns, end),
-            (false, _) if segment.has(flag::ACK) && !segment.has(flag::RST) => {
+            (false, _) if segment.has(Flags::ACK) && !segment.has(Flags::RST) => {
                 self.acked(at, time_ns, segment.ack, error_ns);
             }
             _ => {}
@@ -379,7 +379,7 @@ impl BothEnds {
 
 /// Who sends a segment, by its SYN: the host that is asked is the server. Without a SYN it is the lower port.
 const fn asking(segment: &Segment<'_>) -> Side {
-    let asks = match (segment.has(flag::SYN), segment.has(flag::ACK)) {
+    let asks = match (segment.has(Flags::SYN), segment.has(Flags::ACK)) {
         (true, is_answer) => !is_answer,
         (false, _) => segment.from.port() >= segment.to.port(),
     };

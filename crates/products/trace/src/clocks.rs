@@ -10,7 +10,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::capture::{Capture, Frame};
-use crate::segment::{flag, segment};
+use crate::segment::{Flags, segment};
 use crate::subflow::Side;
 
 /// SYNs of the client's capture among which one of the server's is looked for.
@@ -46,8 +46,8 @@ struct Syn {
 
 impl Syn {
     fn of(frame: &Frame<'_>) -> Option<Self> {
-        let segment = segment(frame).ok().filter(|segment| segment.has(flag::SYN))?;
-        let is_answer = segment.has(flag::ACK);
+        let segment = segment(frame).ok().filter(|segment| segment.has(Flags::SYN))?;
+        let is_answer = segment.has(Flags::ACK);
         let handshake = if is_answer {
             (segment.to, segment.from, segment.ack)
         } else {

@@ -12,7 +12,7 @@ use crate::handover::{Cause, Handovers};
 use crate::journal::{Journal, What};
 use crate::pam16::Pam16;
 use crate::plot::{Kind, Mark};
-use crate::segment::{Segment, flag};
+use crate::segment::{Flags, Segment};
 use crate::stream::{Split, Stream};
 use crate::subflow::{Side, Subflow};
 
@@ -166,7 +166,7 @@ impl Connection {
         self.end_ns = self.end_ns.max(now);
         let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
         handshake(subflow, now, sender, segment);
-        if segment.has(flag::SYN) && sender == Side::Server && number == 0 {
+        if segment.has(Flags::SYN) && sender == Side::Server && number == 0 {
             let speaks = TcpOptions::new(segment.options)
                 .mptcp()
                 .any(|option| matches!(option, anabranch_mptcp_wire::MptcpOption::Capable(_)));
@@ -175,10 +175,10 @@ impl Connection {
             }
         }
         let has_dss = self.options(now, number, sender, segment);
-        if segment.has(flag::ACK) && !segment.has(flag::RST) {
+        if segment.has(Flags::ACK) && !segment.has(Flags::RST) {
             self.acknowledge(now, number, sender, segment);
         }
-        if segment.payload_bytes > 0 && !segment.has(flag::RST) {
+        if segment.payload_bytes > 0 && !segment.has(Flags::RST) {
             self.payload(now, number, sender, segment, has_dss);
         }
         self.ending(now, number, sender, segment);
@@ -226,7 +226,7 @@ impl Connection {
     }
 
     fn payload(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>, has_dss: bool) {
-        let is_syn = u64::from(segment.has(flag::SYN));
+        let is_syn = u64::from(segment.has(Flags::SYN));
         let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
         let start = subflow.half(sender).number(segment.seq) + is_syn;
         let bytes = u64::from(segment.payload_bytes);
@@ -324,12 +324,12 @@ impl Connection {
         let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
         let is_plain = self.agreement.is_plain();
         let half = subflow.half(sender);
-        if segment.has(flag::RST) && half.times.reset.is_none() {
+        if segment.has(Flags::RST) && half.times.reset.is_none() {
             half.times.reset = Some(now);
             let reason = subflow.reset_reason;
             self.handovers.leave(subflow, Cause::Reset, now);
             self.event(now, number, sender, What::Reset { reason });
-        } else if segment.has(flag::FIN) && half.times.fin.is_none() {
+        } else if segment.has(Flags::FIN) && half.times.fin.is_none() {
             half.times.fin = Some(now);
             self.handovers.leave(subflow, Cause::Fin, now);
             self.event(now, number, sender, What::Fin);
@@ -381,14 +381,14 @@ fn handshake(subflow: &mut Subflow, now: u64, sender: Side, segment: &Segment<'_
     half.counts.packets += 1;
     half.times.segment = Some(now);
     let shakes = &mut subflow.handshake;
-    if segment.has(flag::SYN) {
+    if segment.has(Flags::SYN) {
         half.syn(segment.seq);
         // The handshake's time counts from the last SYN, because a lost SYN is no part of a round trip.
-        match (is_opener, segment.has(flag::ACK)) {
+        match (is_opener, segment.has(Flags::ACK)) {
             (true, _) => shakes.syn = shakes.syn.filter(|_| shakes.syn_ack.is_some()).or(Some(now)),
             (false, _) => shakes.syn_ack = shakes.syn_ack.filter(|_| shakes.ack.is_some()).or(Some(now)),
         }
-    } else if segment.has(flag::ACK) && !segment.has(flag::RST) {
+    } else if segment.has(Flags::ACK) && !segment.has(Flags::RST) {
         half.times.ack = Some(now);
         if is_opener && shakes.syn_ack.is_some() {
             shakes.ack.get_or_insert(now);

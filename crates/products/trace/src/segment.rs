@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub use anabranch_mptcp_wire::tcp::Flags;
+use anabranch_mptcp_wire::tcp::{TCP_HEADER_BYTES, TcpHeader, TcpHeaderError};
+
 use crate::capture::Frame;
 
 /// The link types that can be read: <https://www.tcpdump.org/linktypes.html>.
@@ -31,18 +34,6 @@ const IPV6_EXTENSIONS: [u8; 3] = [0, 43, 60];
 const IPV6_FRAGMENT: u8 = 44;
 const IPV6_EXTENSIONS_MAX: usize = 8;
 
-/// Bits of [`Segment::flags`].
-pub mod flag {
-    /// The sender has no more data.
-    pub const FIN: u8 = 0x01;
-    /// The first segment of either side.
-    pub const SYN: u8 = 0x02;
-    /// The connection does not exist any more.
-    pub const RST: u8 = 0x04;
-    /// The acknowledgement number counts.
-    pub const ACK: u8 = 0x10;
-}
-
 /// A TCP segment as it was captured.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
@@ -52,10 +43,10 @@ pub struct Segment<'a> {
     pub to: SocketAddr,
     /// The first sequence number.
     pub seq: u32,
-    /// The next sequence number that the sender expects, if [`flag::ACK`] is set.
+    /// The next sequence number that the sender expects, if [`Flags::ACK`] is set.
     pub ack: u32,
-    /// The flags, as bits of [`flag`].
-    pub flags: u8,
+    /// The flags.
+    pub flags: Flags,
     /// The receive window as it is on the wire, not scaled.
     pub window: u16,
     /// The length of the TCP header on the wire with all its options, bytes.
@@ -70,10 +61,10 @@ pub struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// Returns whether a bit of [`flag`] is set.
+    /// Returns whether all of `flags` are set.
     #[must_use]
-    pub const fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
+    pub const fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
     }
 }
 
@@ -213,26 +204,24 @@ fn ipv6(packet: &[u8], wire_bytes: usize) -> Result<Segment<'_>, Skip> {
 }
 
 fn tcp(from: IpAddr, to: IpAddr, bytes: &[u8], segment_bytes: usize) -> Result<Segment<'_>, Skip> {
-    let header = bytes.get(..20).ok_or(Skip::CutOff)?;
-    let port = |at: usize| u16_at(header, at).ok_or(Skip::CutOff);
-    let number = |at: usize| u32_at(header, at).ok_or(Skip::CutOff);
-    let header_bytes = usize::from(header[12] >> 4) * 4;
-    if header_bytes < 20 {
-        return Err(Skip::Malformed);
-    }
+    let header = TcpHeader::read(bytes).map_err(|error| match error {
+        TcpHeaderError::CutOff => Skip::CutOff,
+        TcpHeaderError::Length => Skip::Malformed,
+    })?;
+    let header_bytes = header.header_bytes;
     let payload_bytes = segment_bytes.checked_sub(header_bytes).ok_or(Skip::Malformed)?;
     // A frame may be longer than its packet: Ethernet fills it up to 60 bytes.
     let captured = bytes.get(..segment_bytes).unwrap_or(bytes);
     let options_end = header_bytes.min(captured.len());
     Ok(Segment {
-        from: SocketAddr::new(from, port(0)?),
-        to: SocketAddr::new(to, port(2)?),
-        seq: number(4)?,
-        ack: number(8)?,
-        flags: header[13],
-        window: port(14)?,
+        from: SocketAddr::new(from, header.source_port),
+        to: SocketAddr::new(to, header.target_port),
+        seq: header.seq,
+        ack: header.ack,
+        flags: header.flags,
+        window: header.window,
         header_bytes: header_bytes as u8,
-        options: captured.get(20..options_end).unwrap_or_default(),
+        options: captured.get(TCP_HEADER_BYTES..options_end).unwrap_or_default(),
         payload_bytes: payload_bytes as u32,
         payload: captured.get(header_bytes..).unwrap_or_default(),
     })

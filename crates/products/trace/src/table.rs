@@ -10,7 +10,7 @@ use crate::connection::options::join_token;
 use crate::connection::{Connection, Wanted};
 use crate::plot::Plots;
 use crate::report::ConnectionReport;
-use crate::segment::{Segment, Skip, flag, segment};
+use crate::segment::{Flags, Segment, Skip, segment};
 use crate::subflow::Side;
 
 /// A closed connection is kept for this long, for segments that come late, ns of the capture's time.
@@ -190,7 +190,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
     }
 
     fn place(&mut self, now: u64, pair: Pair, segment: &Segment<'_>) -> Option<Place> {
-        let is_syn = segment.has(flag::SYN) && !segment.has(flag::ACK);
+        let is_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK);
         if !is_syn
             && let Some((last, place)) = self.last
             && last == pair
@@ -219,7 +219,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
     }
 
     fn open(&mut self, now: u64, pair: Pair, segment: &Segment<'_>, is_syn: bool) -> Option<Place> {
-        if !is_syn && segment.payload_bytes == 0 && !segment.has(flag::SYN) {
+        if !is_syn && segment.payload_bytes == 0 && !segment.has(Flags::SYN) {
             return None;
         }
         let sender_is_lesser = segment.from == pair.0;
@@ -248,7 +248,7 @@ impl<S: FnMut(ConnectionReport)> Analysis<S> {
         let id = self.totals.connections;
         self.totals.connections += 1;
         // Without a SYN, the lower port is taken for the server's.
-        let is_answer = segment.has(flag::SYN) && segment.has(flag::ACK);
+        let is_answer = segment.has(Flags::SYN) && segment.has(Flags::ACK);
         let from_client = is_syn || !is_answer && segment.from.port() >= segment.to.port();
         let (ends, sender) = if from_client {
             ([segment.from, segment.to], Side::Client)

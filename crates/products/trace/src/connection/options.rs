@@ -7,7 +7,7 @@ use super::{Connection, Fallback};
 use crate::half::Mapping;
 use crate::handover::Cause;
 use crate::journal::What;
-use crate::segment::{Segment, flag};
+use crate::segment::{Flags, Segment};
 use crate::subflow::Side;
 
 /// The length of an infinite mapping in bytes, more than any connection carries.
@@ -233,7 +233,7 @@ impl Connection {
 
 /// Returns the token of a SYN that asks to join a connection, or `None` for other segments.
 pub(crate) fn join_token(segment: &Segment<'_>) -> Option<u32> {
-    if !segment.has(flag::SYN) || segment.has(flag::ACK) {
+    if !segment.has(Flags::SYN) || segment.has(Flags::ACK) {
         return None;
     }
     anabranch_mptcp_wire::TcpOptions::new(segment.options).mptcp().find_map(|option| match option {

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use anabranch_mptcp_wire::{AddAddr, MptcpOption, Version};
 use anabranch_trace::anonymise::{Addresses, Anonymiser};
 use anabranch_trace::journal::What;
+use anabranch_trace::segment::Flags;
 use anabranch_trace::segment::segment;
 use anabranch_trace::{Analysis, ConnectionReport, read_capture};
 
@@ -109,7 +110,7 @@ fn an_announced_address_is_replaced_as_those_of_packets_are() {
         let address: IpAddr = [10, 1, 1, 1].into();
         let hmac = Some(script.add_addr_hmac(1, 5, address) ^ u64::from(!is_right));
         let option = AddAddr::V1 { echo: false, address_id: 5, address, port: None, hmac };
-        script.send(0, 1, 0, &[MptcpOption::AddAddr(option)], 0, true);
+        script.send(0, 1, Flags::default(), &[MptcpOption::AddAddr(option)], 0, true);
         let (reports, ..) = analyse(&anonymised(&pcap(101, &script.frames)));
         let announced = reports[0].events.iter().find_map(|event| match event.what {
             What::AddAddr { address, hmac_is_right, .. } => Some((address, hmac_is_right)),

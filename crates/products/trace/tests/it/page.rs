@@ -25,14 +25,7 @@ fn page(name: &str, capture: &[u8]) -> String {
 
 #[test]
 fn marks_are_what_the_definitions_say() {
-    let mut script = Script::new(Version::V1);
-    script.join();
-    script.data(0, 0, 1000);
-    script.data(0, 1000, 1000);
-    script.back(0, 1000);
-    script.data(0, 1000, 1000);
-    script.data(1, 1500, 1000);
-    script.data(0, 0, 300);
+    let mut script = Script::with_repeats();
     script.now += 5 * MS;
     script.data(1, 3000, 1000);
     script.data_ack(0, 2500);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anabranch_mptcp_wire::Version;
-use anabranch_trace::segment::flag;
+use anabranch_trace::segment::Flags;
 use anabranch_trace::study::{Study, StudyRow};
 use anabranch_trace::{Analysis, read_capture};
 
@@ -69,11 +69,11 @@ fn where_the_definitions_differ() {
     script.server_data(0, 1000, 1000);
     script.server_data(1, 1500, 500);
     script.server_data(1, 2000, 500);
-    script.send(0, 0, 0, &[], 0, true);
+    script.send(0, 0, Flags::default(), &[], 0, true);
     script.now += MS;
-    script.send(1, 0, 0, &[], 0, true);
+    script.send(1, 0, Flags::default(), &[], 0, true);
     script.server_data(1, 2500, 500);
-    script.send(1, 0, flag::FIN, &[], 0, true);
+    script.send(1, 0, Flags::FIN, &[], 0, true);
     let study = study(&[pcap(101, &script.frames)]);
     assert_eq!(row(&study, "T2: with reinjections"), (Some(100.0), Some(0.0), 29.3));
     assert_eq!(row(&study, "T2: with a handover"), (Some(0.0), Some(100.0), 22.9));

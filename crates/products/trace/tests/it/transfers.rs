@@ -3,7 +3,7 @@
 use anabranch_mptcp_wire::{DataNumber, Dss, DssMapping, Key, MptcpOption, RemoveAddr, Version};
 use anabranch_trace::handover::Cause;
 use anabranch_trace::report::{End, Tap, Unused};
-use anabranch_trace::segment::flag;
+use anabranch_trace::segment::Flags;
 use anabranch_trace::{Fallback, Protocol, Side};
 
 use crate::wire::{MS, Script};
@@ -36,18 +36,7 @@ fn blocks_of_the_worked_example() {
 
 #[test]
 fn retransmission_reinjection_and_the_same_data_again_are_told_apart() {
-    let mut script = Script::new(Version::V1);
-    script.join();
-    script.data(0, 0, 1000);
-    script.data(0, 1000, 1000);
-    // TCP sends the data again with the same sequence numbers.
-    script.back(0, 1000);
-    script.data(0, 1000, 1000);
-    // The other subflow carries half of it, in a mapping that begins elsewhere, with 500 bytes that are new.
-    script.data(1, 1500, 1000);
-    // The first subflow carries the first 300 bytes again, with new sequence numbers.
-    script.data(0, 0, 300);
-    let report = script.report();
+    let report = Script::with_repeats().report();
     let (first, second) = (&report.subflows[0].halves.up, &report.subflows[1].halves.up);
     assert_eq!((first.unique_bytes, second.unique_bytes), (2000, 500));
     assert_eq!(first.retransmitted, (1000, 1));
@@ -124,10 +113,13 @@ fn handovers_have_their_cause() {
     type Leave<'a> = Box<dyn FnOnce(&mut Script) + 'a>;
     let leaves: [(Leave<'_>, Cause); 5] = [
         (Box::new(|_: &mut Script| {}), Cause::Silence),
-        (Box::new(|script: &mut Script| script.send(1, 0, 0, &[removal], 0, true)), Cause::RemoveAddr),
-        (Box::new(|script: &mut Script| script.send(0, 1, 0, &[prio], 0, true)), Cause::Prio),
-        (Box::new(|script: &mut Script| script.send(0, 0, flag::FIN, &[], 0, true)), Cause::Fin),
-        (Box::new(|script: &mut Script| script.send(0, 0, flag::RST, &[], 0, true)), Cause::Reset),
+        (
+            Box::new(|script: &mut Script| script.send(1, 0, Flags::default(), &[removal], 0, true)),
+            Cause::RemoveAddr,
+        ),
+        (Box::new(|script: &mut Script| script.send(0, 1, Flags::default(), &[prio], 0, true)), Cause::Prio),
+        (Box::new(|script: &mut Script| script.send(0, 0, Flags::FIN, &[], 0, true)), Cause::Fin),
+        (Box::new(|script: &mut Script| script.send(0, 0, Flags::RST, &[], 0, true)), Cause::Reset),
     ];
     for (leave, cause) in leaves {
         let report = leaving(leave).report();
@@ -154,11 +146,11 @@ fn what_is_no_handover() {
         }
         script.now += 10 * MS;
     }
-    script.send(1, 0, flag::FIN, &[], 0, true);
+    script.send(1, 0, Flags::FIN, &[], 0, true);
     script.data(0, offset, 100);
     script.now += 20 * MS;
     script.data_ack(0, offset + 100);
-    script.send(0, 0, flag::FIN, &[], 0, true);
+    script.send(0, 0, Flags::FIN, &[], 0, true);
     let report = script.report();
     assert_eq!(report.handovers, []);
     let half = &report.subflows[1].halves.up;
@@ -180,7 +172,7 @@ fn a_closed_connection_is_reported_with_how_it_ended() {
     let mut script = Script::new(Version::V1);
     script.data(0, 0, 100);
     script.data_ack(0, 100);
-    script.send(0, 0, flag::RST, &[MptcpOption::FastClose { key: Key(1) }], 0, true);
+    script.send(0, 0, Flags::RST, &[MptcpOption::FastClose { key: Key(1) }], 0, true);
     assert_eq!(script.report().end, End::FastClose);
 }
 
@@ -195,8 +187,15 @@ fn a_fallback_counts_each_byte_once() {
         data_bytes: 150,
         checksum: None,
     };
-    script.send(0, 0, 0, &[MptcpOption::Dss(Dss { mapping: Some(mapping), ..Dss::default() })], 100, true);
-    script.send(0, 0, 0, &[], 100, true);
+    script.send(
+        0,
+        0,
+        Flags::default(),
+        &[MptcpOption::Dss(Dss { mapping: Some(mapping), ..Dss::default() })],
+        100,
+        true,
+    );
+    script.send(0, 0, Flags::default(), &[], 100, true);
     let report = script.report();
     let half = &report.subflows[0].halves.up;
     assert_eq!(report.fallback, Some(Fallback::NoMapping));

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 
+use anabranch_mptcp_wire::tcp::TcpHeader;
 use anabranch_mptcp_wire::{
     DataNumber, Dss, DssMapping, Join, Key, MpCapable, MptcpOption, OptionBuffer, TcpOption, Version,
 };
-use anabranch_trace::segment::flag;
+use anabranch_trace::segment::Flags;
 use anabranch_trace::{Analysis, CaptureError, ConnectionReport, Totals, read_capture};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -20,7 +21,7 @@ pub(crate) struct Packet {
     pub(crate) to: SocketAddr,
     pub(crate) seq: u32,
     pub(crate) ack: Option<u32>,
-    pub(crate) flags: u8,
+    pub(crate) flags: Flags,
     pub(crate) options: OptionBuffer,
     pub(crate) payload: Vec<u8>,
 }
@@ -54,13 +55,17 @@ impl Packet {
             }
             _ => panic!("two families"),
         }
-        bytes.extend(self.from.port().to_be_bytes());
-        bytes.extend(self.to.port().to_be_bytes());
-        bytes.extend(self.seq.to_be_bytes());
-        bytes.extend(self.ack.unwrap_or(0).to_be_bytes());
-        let ack = if self.ack.is_some() { flag::ACK } else { 0 };
-        bytes.extend([((20 + options.len()) * 4) as u8, self.flags | ack]);
-        bytes.extend([0xff, 0xff, 0, 0, 0, 0]);
+        let header = TcpHeader {
+            source_port: self.from.port(),
+            target_port: self.to.port(),
+            seq: self.seq,
+            ack: self.ack.unwrap_or(0),
+            header_bytes: 20 + options.len(),
+            flags: if self.ack.is_some() { self.flags.and(Flags::ACK) } else { self.flags },
+            window: 0xffff,
+            checksum: 0,
+        };
+        bytes.extend(header.to_bytes());
         bytes.extend(options);
         bytes.extend(&self.payload);
         bytes
@@ -168,10 +173,27 @@ impl Script {
         let subflow = self.flows.len();
         self.flows.push(ends);
         self.next.push([1000, 5000]);
-        self.send(subflow, 0, flag::SYN, &[syn], 0, false);
+        self.send(subflow, 0, Flags::SYN, &[syn], 0, false);
         self.now += 20 * MS;
-        self.send(subflow, 1, flag::SYN, &[syn_ack], 0, true);
-        self.send(subflow, 0, 0, &[ack], 0, true);
+        self.send(subflow, 1, Flags::SYN, &[syn_ack], 0, true);
+        self.send(subflow, 0, Flags::default(), &[ack], 0, true);
+    }
+
+    /// Returns a script with two subflows in which TCP, the other subflow and the first subflow repeat data.
+    pub(crate) fn with_repeats() -> Self {
+        let mut script = Self::new(Version::V1);
+        script.join();
+        script.data(0, 0, 1000);
+        script.data(0, 1000, 1000);
+        // TCP sends the data again with the same sequence numbers.
+        script.back(0, 1000);
+        script.data(0, 1000, 1000);
+        // The other subflow carries half of it, in a mapping that begins elsewhere, with 500 bytes that are
+        // new.
+        script.data(1, 1500, 1000);
+        // The first subflow carries the first 300 bytes again, with new sequence numbers.
+        script.data(0, 0, 300);
+        script
     }
 
     /// Returns the data sequence number of a side's byte at `offset`.
@@ -189,7 +211,7 @@ impl Script {
         &mut self,
         subflow: usize,
         side: usize,
-        flags: u8,
+        flags: Flags,
         options: &[MptcpOption<'_>],
         bytes: usize,
         has_ack: bool,
@@ -207,7 +229,7 @@ impl Script {
             payload: vec![0; bytes],
         };
         packet.options(options);
-        let spent = bytes as u32 + u32::from(flags & (flag::SYN | flag::FIN) != 0);
+        let spent = bytes as u32 + u32::from(flags.has(Flags::SYN) || flags.has(Flags::FIN));
         self.next[subflow][side] = seq.wrapping_add(spent);
         self.frames.push((self.now, packet.ip()));
     }
@@ -230,14 +252,14 @@ impl Script {
             checksum: None,
         };
         let dss = Dss { mapping: Some(mapping), ..Dss::default() };
-        self.send(subflow, side, 0, &[MptcpOption::Dss(dss)], usize::from(bytes), true);
+        self.send(subflow, side, Flags::default(), &[MptcpOption::Dss(dss)], usize::from(bytes), true);
     }
 
     /// Acknowledges all of the client's data below `offset`.
     pub(crate) fn data_ack(&mut self, subflow: usize, offset: u64) {
         let data_ack = Some(DataNumber::Short(self.data_seq(0, offset) as u32));
         let dss = Dss { data_ack, ..Dss::default() };
-        self.send(subflow, 1, 0, &[MptcpOption::Dss(dss)], 0, true);
+        self.send(subflow, 1, Flags::default(), &[MptcpOption::Dss(dss)], 0, true);
     }
 
     /// Goes back on a subflow, so that the next segment is a TCP retransmission.
