@@ -12,8 +12,8 @@
 //! Packet-Switched Gateways, Internetworking: Research and Experience 3, 1992). The remedy is theirs: a
 //! random time about as long as the bottleneck takes for a packet.
 //!
-//! A controller with a pace of its own, as BBR, is obeyed instead: its requests leave at that pace, a burst
-//! of a millisecond at a time.
+//! A controller with a pace of its own, as BBR, is obeyed instead: its requests leave at that pace, in bursts
+//! of the packets of a millisecond, or of ten packets if that is more.
 //!
 //! Pacing is no smoother than that. Behind a queue that drops packets when it is full, the flow with the
 //! smallest bursts would get less than its share.

@@ -41,7 +41,7 @@ pub struct Bbr {
     pub(super) is_coupled: bool,
     pub(super) phase: Phase,
     pub(super) cwnd: u32,
-    /// The window before ProbeRtt or a timeout, in packets.
+    /// The window before ProbeRtt, in packets.
     pub(super) prior_cwnd: u32,
     /// The time between two packets; zero before the first round-trip time.
     pub(super) pace: Span,
