@@ -15,8 +15,8 @@ use crate::common::{anabranch, noise};
 
 const UP: usize = 3_000_000;
 const DOWN: usize = 2_000_000;
-/// A server on the kernel's Multipath TCP. It sends the file that the first argument names, and writes the bytes
-/// that arrive to the file that the second argument names.
+/// A server on the kernel's Multipath TCP. It sends the file that the first argument names, and writes the
+/// bytes that arrive to the file that the second argument names.
 const KERNEL: &str = r#"
 import socket, sys, threading
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.bind(("0.0.0.0", 5000)); s.listen(4)

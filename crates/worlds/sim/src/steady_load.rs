@@ -33,8 +33,8 @@ pub(crate) enum Seen<'a> {
     Dropped(Time),
 }
 
-/// Sends a packet each `gap` for `secs` seconds over a link of 1,000 packets/s whose queue has no other limit.
-/// Returns the link at the end.
+/// Sends a packet each `gap` for `secs` seconds over a link of 1,000 packets/s whose queue has no other
+/// limit. Returns the link at the end.
 pub(crate) fn run(
     discipline: Discipline,
     ect: bool,

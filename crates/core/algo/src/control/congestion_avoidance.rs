@@ -10,8 +10,8 @@ use super::{Ack, CongestionEvent, Group, SubflowStats, Window, WindowDelta};
 /// way.
 ///
 /// The defaults of the methods are those of uncoupled TCP ([`Reno`](super::Reno)). The changes of the window
-/// have no default. The argument `mine` holds the current numbers of the rule's own subflow; windows are in packets,
-/// times in nanoseconds.
+/// have no default. The argument `mine` holds the current numbers of the rule's own subflow; windows are in
+/// packets, times in nanoseconds.
 pub trait CongestionAvoidance: Copy {
     /// The smallest window that a loss leaves if the window was larger: two packets, RFC 5681 equation (4).
     const FLOOR: Window = Window::packets(2);
