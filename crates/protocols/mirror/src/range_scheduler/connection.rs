@@ -23,8 +23,9 @@ pub const RECONNECT_COST: Span = Span::from_millis(50);
 /// request takes one round trip, the answer may begin slowly, and the time is checked only now and then.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
 /// The most prefetched requests of a connection. It has more than one only if they are short, such as single
-/// blocks for comparison.
-const PREFETCHED_MAX: usize = 4;
+/// blocks for comparison. All those that wait must fit, and a long range behind them: else the link is idle
+/// for a round trip.
+const PREFETCHED_MAX: usize = 16;
 /// A request that delivered this many bytes before it failed counts as one that was answered.
 const PROGRESS_BYTES: u64 = 1 << 20;
 

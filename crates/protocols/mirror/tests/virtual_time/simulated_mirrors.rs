@@ -416,7 +416,7 @@ impl<'a> World<'a> {
         match command {
             Command::Fetch { connection, fetch, first_byte, end_byte } => {
                 let line = &mut self.lines[connection];
-                assert!(line.asked.len() < 5, "one request a connection, and four behind it");
+                assert!(line.asked.len() < 17, "one request a connection, and sixteen behind it");
                 assert!(
                     line.asked.front().is_none_or(|asked| asked.head && line.link.ranges),
                     "behind an answer only"
