@@ -192,6 +192,11 @@ impl Bed {
         self.connections(address).len()
     }
 
+    /// Returns how many subflows of the server are established with this address of the client.
+    pub(crate) fn subflows_at_server(&self, address: &str) -> usize {
+        self.says("rx", &["ss", "-tinH", "state", "established", "dst", address]).matches("token:").count()
+    }
+
     /// Returns the bytes that the host with the links has received and sent on this device, by the
     /// interface's counters.
     pub(crate) fn counted(&self, device: &str) -> [u64; 2] {

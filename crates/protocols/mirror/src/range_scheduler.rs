@@ -248,7 +248,7 @@ impl RangeScheduler {
         for p in 0..self.connections.len() {
             if self.connections[p].is_free(now) {
                 self.assign(now, p, pool);
-            } else if self.connections[p].prefetch_at() <= now {
+            } else {
                 self.prefetch(now, p, pool);
             }
         }

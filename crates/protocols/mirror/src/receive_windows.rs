@@ -31,7 +31,7 @@
 //! **When it was wrong.** A queue that only a connection itself had made goes away once it is bounded. If
 //! the leader's queue stays meanwhile, the two have different bottlenecks: that connection is set free, and
 //! is not bounded for [`APART`], then twice as long and so on. So that a wrong assumption costs little, a
-//! connection that the detector has put into a group is at first on *trial*: its window is three quarters of
+//! connection that the detector has put into a group is at first on *trial*: its window is seven eighths of
 //! what the smallest round trip brings at its rate ([`TRIAL_PART`]), enough to empty a queue of its own. A
 //! queue that others make stays.
 //!

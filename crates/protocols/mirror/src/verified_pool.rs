@@ -510,8 +510,15 @@ impl Pool for VerifiedPool {
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         match &self.mode {
             _ if !self.may_bring(mirror) => 0,
-            Mode::Nothing(sampling) => self.idle.len_below(self.horizon) + sampling.waiting_for(mirror),
+            Mode::Nothing(_) => self.idle.len_below(self.horizon) + self.comparisons_for(mirror),
             _ => self.idle(),
+        }
+    }
+
+    fn comparisons_for(&self, mirror: MirrorId) -> u64 {
+        match &self.mode {
+            Mode::Nothing(sampling) if self.may_bring(mirror) => sampling.waiting_for(mirror),
+            _ => 0,
         }
     }
 

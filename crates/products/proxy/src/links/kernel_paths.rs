@@ -109,6 +109,20 @@ pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
     links.iter().map(|link| !is_known(link)).collect()
 }
 
+/// Lets the kernel tell the peers again that these endpoints, which it has no more, are removed.
+pub(crate) fn remove_again(endpoints: &[Endpoint]) {
+    let Ok(manager) = PathManager::open() else { return };
+    for endpoint in endpoints {
+        // Connections whose first subflow used the address know it by the number 0 (RFC 8684, section 3.2).
+        // The kernel removes that without an endpoint. If no connection has it, this fails.
+        let _ = manager.del_endpoint(&Endpoint { id: 0, ..*endpoint });
+        // The others know it by the endpoint's number, which the kernel has to know to remove it.
+        if manager.add_endpoint(endpoint).is_ok() {
+            let _ = manager.del_endpoint(endpoint);
+        }
+    }
+}
+
 /// Returns the links with an endpoint for an address that they have lost, while they have another address.
 pub(crate) fn moved(before: &[Vec<IpAddr>], now: &[Vec<IpAddr>]) -> Vec<usize> {
     let used = endpoints();

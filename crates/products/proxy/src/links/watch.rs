@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
 use anabranch_kernel::uplinks::{Program, Session};
-use anabranch_net::netlink::{Netlink, PathManager};
+use anabranch_net::netlink::{Endpoint, Netlink, PathManager};
 use anabranch_net::{Clock, NetworkMonitor, interfaces};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -31,6 +31,10 @@ const STEP: Duration = Duration::from_millis(50);
 /// The time after which a probe has failed, unless four round trips are longer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBE_RTTS: u32 = 4;
+/// The time that a new subflow has to come up, plus a few round trips, before the removal of the other links
+/// is repeated over it.
+const JOINS_WITHIN: Span = Span::from_millis(250);
+const JOINS_WITHIN_RTTS: u64 = 4;
 /// The time that the kernel has to close the subflows of a spent link.
 const CLOSES_WITHIN: Span = Span::from_millis(300);
 
@@ -71,6 +75,8 @@ struct State {
     price: Price,
     /// The indices of links that carry data only while no other can.
     backups: Vec<usize>,
+    /// The endpoints that were taken from the kernel, by their link.
+    taken: BTreeMap<usize, Vec<Endpoint>>,
     /// The trunks that have lost a link for good, and the trunks that use a link that they must not use.
     lame: BTreeSet<u64>,
     doomed: BTreeSet<u64>,
@@ -80,6 +86,13 @@ impl State {
     /// Returns for each link whether it cannot be used, because it is dead or spent.
     fn out(&self) -> Vec<bool> {
         self.dead.iter().zip(&self.spent).map(|(dead, spent)| *dead || *spent).collect()
+    }
+
+    /// Returns the endpoints that were taken from the kernel, of the links that cannot be used now.
+    fn taken_and_out(&self) -> Vec<Endpoint> {
+        let out = self.out();
+        let of_out = self.taken.iter().filter(|(link, _)| out[**link]);
+        of_out.flat_map(|(_, endpoints)| endpoints).copied().collect()
     }
 }
 
@@ -283,19 +296,13 @@ impl Links {
         let mut probes = JoinSet::new();
         let (mut meter, mut is_told) = (Meter::new(places.len()), false);
         let mut spent_at = vec![None; places.len()];
+        let mut repeats_at = Time::NEVER;
         self.forbid_spent(&mut liveness, &mut spent_at);
         loop {
             if monitor.as_mut().is_some_and(|monitor| monitor.changed(clock.now())) {
                 let before = std::mem::replace(&mut places, self.places());
                 for link in kernel_paths::moved(&before, &places) {
-                    // The old subflows can get no answers. The link is put back when the server answers over
-                    // it, so when there are routes again.
-                    if liveness.lose(link) {
-                        self.lock().dead[link] = true;
-                        self.close(link).await;
-                        let name = &self.shared.via[link].name;
-                        reports.put(Event::Notice(format!("the link {name} has another address")));
-                    }
+                    self.close_moved(link, &mut liveness, reports).await;
                 }
             }
             for change in self.count(reports) {
@@ -345,10 +352,27 @@ impl Links {
                             liveness.not_opened(link);
                         }
                         places = self.places();
+                        let joins = JOINS_WITHIN + samples[link].rtt.times(JOINS_WITHIN_RTTS);
+                        repeats_at = clock.now() + joins;
                     }
                 }
             }
+            if clock.now() >= repeats_at {
+                repeats_at = Time::NEVER;
+                self.repeat_removals().await;
+            }
             sleep(STEP).await;
+        }
+    }
+
+    /// Takes a link away that has another address now: its subflows can get no answers. The link is put back
+    /// when the server answers over it, so when there are routes again.
+    async fn close_moved(&self, link: usize, liveness: &mut Liveness, reports: &Reports) {
+        if liveness.lose(link) {
+            self.lock().dead[link] = true;
+            self.close(link).await;
+            let name = &self.shared.via[link].name;
+            reports.put(Event::Notice(format!("the link {name} has another address")));
         }
     }
 
@@ -458,14 +482,28 @@ impl Links {
         let of = self.shared.via[link].name.clone();
         let closing = move || {
             let index = Netlink::open().and_then(|netlink| netlink.index(&of)).ok();
-            let Ok(manager) = PathManager::open() else { return };
-            let all = manager.endpoints().unwrap_or_default();
-            for endpoint in all.iter().filter(|endpoint| index.is_some() && endpoint.device == index) {
+            let Ok(manager) = PathManager::open() else { return Vec::new() };
+            let mut all = manager.endpoints().unwrap_or_default();
+            all.retain(|endpoint| index.is_some() && endpoint.device == index);
+            for endpoint in &all {
                 // If this fails, the endpoint is gone already.
                 let _ = manager.del_endpoint(endpoint);
             }
+            all
         };
-        let _ = spawn_blocking(closing).await;
+        let taken = spawn_blocking(closing).await.unwrap_or_default();
+        if !taken.is_empty() {
+            self.lock().taken.insert(link, taken);
+        }
+    }
+
+    /// Tells the server again that the links that are out are gone. The kernel says so once. If no link worked
+    /// then, the server keeps the dead subflows, and sends what it sent over them only when their timers end.
+    async fn repeat_removals(&self) {
+        let taken = self.lock().taken_and_out();
+        if !taken.is_empty() {
+            let _ = spawn_blocking(move || kernel_paths::remove_again(&taken)).await;
+        }
     }
 
     /// Puts a link back: the kernel opens subflows over it, also for existing trunks. Returns whether the

@@ -53,6 +53,12 @@ pub trait Pool {
         let _ = mirror;
         self.idle()
     }
+    /// Returns how many of these blocks are requested from `mirror` to compare mirrors. They are no part of
+    /// what the connections share.
+    fn comparisons_for(&self, mirror: MirrorId) -> u64 {
+        let _ = mirror;
+        0
+    }
     /// Whether `mirror` may deliver blocks. A banned mirror may not.
     fn may_bring(&self, mirror: MirrorId) -> bool {
         let _ = mirror;

@@ -23,8 +23,9 @@ pub const RECONNECT_COST: Span = Span::from_millis(50);
 /// request takes one round trip, the answer may begin slowly, and the time is checked only now and then.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
 /// The most prefetched requests of a connection. It has more than one only if they are short, such as single
-/// blocks for comparison.
-const PREFETCHED_MAX: usize = 4;
+/// blocks for comparison. All those that wait must fit, and a long range behind them: else the link is idle
+/// for a round trip.
+const PREFETCHED_MAX: usize = 16;
 /// A request that delivered this many bytes before it failed counts as one that was answered.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
@@ -214,7 +215,9 @@ impl Connection {
     }
 
     /// Returns when to request the next range. Never unless the current request owns its blocks and its
-    /// answer has begun with the full length. Also never if the connection has to prove itself, if it has
+    /// answer has begun with the full length, or is one block, on a TCP connection that has answered before
+    /// and from a server that never sent less than requested: else blocks for comparison would take a round
+    /// trip each. Also never if the connection has to prove itself, if it has
     /// [`PREFETCHED_MAX`] prefetched requests, or if another connection has taken over a part of one of its
     /// ranges.
     pub(super) fn prefetch_at(&self) -> Time {
@@ -224,7 +227,10 @@ impl Connection {
             && self.prefetch.len() < PREFETCHED_MAX
             && self.prefetch.iter().all(Fetch::is_whole);
         let answers = |fetch: &&Fetch| {
-            proven && fetch.role == FetchRole::Owner && fetch.is_answered() && fetch.is_whole()
+            let keeps_to_it = !self.cold && self.request_blocks_max == u64::MAX;
+            let is_short = keeps_to_it && !fetch.has_head && fetch.end - fetch.at <= BLOCK;
+            let goes_on = fetch.is_answered() || is_short;
+            proven && fetch.role == FetchRole::Owner && goes_on && fetch.is_whole()
         };
         let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.throughput.pace()) else {
             return Time::NEVER;

@@ -59,15 +59,16 @@ impl RangeScheduler {
         }
     }
 
-    /// Requests the next range from a connection whose current answer will soon end, unless it has its share.
+    /// Requests the next ranges from a connection whose current answer will soon end, unless it has its share.
     pub(super) fn prefetch(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
-        if pool.idle() == 0 {
-            return;
-        }
-        let request_size = self.request_size(p, pool);
-        if request_size > 0
-            && let Some(blocks) = pool.take(self.connections[p].mirror, request_size)
-        {
+        while self.connections[p].prefetch_at() <= now && pool.idle() > 0 {
+            let mirror = self.connections[p].mirror;
+            let compares = u64::from(pool.comparisons_for(mirror) > 0);
+            let taken = match self.request_size(p, pool).max(compares) {
+                0 => None,
+                size => pool.take(mirror, size),
+            };
+            let Some(blocks) = taken else { return };
             self.ask(now, p, blocks, FetchRole::Owner);
         }
     }

@@ -23,8 +23,8 @@ pub const SILENCE: Span = Span::from_secs(1);
 /// if its leader has a queue.
 pub const VANISHED: Span = Span::from_millis(500);
 /// The window of a connection on trial, as a part of what its rate brings in the smallest round trip:
-/// numerator and denominator.
-pub const TRIAL_PART: (u64, u64) = (3, 4);
+/// numerator and denominator. It is what the link loses while a wrong assumption is found out.
+pub const TRIAL_PART: (u64, u64) = (7, 8);
 /// For so long such a connection is not bounded, at first.
 pub const APART: Span = Span::from_secs(30);
 /// The time of [`APART`] doubles so many times.

@@ -16,8 +16,9 @@ const MSS_BYTES_UNKNOWN: u32 = 1_448;
 pub(super) struct Line {
     rtt: RttEstimator,
     mss: u32,
-    /// Bytes that have come in order on this TCP connection.
+    /// Bytes that have come in order on this TCP connection, and segments in any order.
     received: u64,
+    segments: u32,
     /// When something last came; none before the first.
     heard: Option<Time>,
     /// What has come since the last measurement.
@@ -35,6 +36,7 @@ impl Default for Line {
             rtt: RttEstimator::new(),
             mss: MSS_BYTES_UNKNOWN,
             received: 0,
+            segments: 0,
             heard: None,
             from: Time::ZERO,
             bytes: 0,
@@ -55,9 +57,7 @@ impl Line {
                 self.queued = Some(now);
             }
         }
-        // Another TCP connection counts from zero.
-        let new = sample.received_bytes.checked_sub(self.received).unwrap_or(sample.received_bytes);
-        self.received = sample.received_bytes;
+        let new = self.arrived(sample);
         if !self.flows(now) {
             (self.from, self.bytes) = (now, 0);
         } else {
@@ -70,6 +70,19 @@ impl Line {
             self.rate = if self.rate == 0 { measured } else { self.rate / 2 + measured / 2 };
             (self.from, self.bytes) = (now, 0);
         }
+    }
+
+    /// Returns the bytes that have arrived since the sample before. Segments behind a lost one count when they
+    /// arrive: in order, a link that was full all the time seems to pause for a round trip.
+    fn arrived(&mut self, sample: &TcpSample) -> u64 {
+        // Another TCP connection counts from zero.
+        if sample.received_bytes < self.received {
+            (self.received, self.segments) = (0, 0);
+        }
+        let in_order = sample.received_bytes - self.received;
+        let segments = sample.segments.wrapping_sub(self.segments);
+        (self.received, self.segments) = (sample.received_bytes, sample.segments);
+        if sample.segments == 0 { in_order } else { u64::from(segments) * self.mss_bytes() }
     }
 
     pub(super) const fn rtt(&self) -> &RttEstimator {
@@ -115,7 +128,7 @@ impl Line {
 
     /// The length of a trial: what was advertised before must be used up, and then the queue must stay away.
     pub(super) fn trial_span(&self) -> Span {
-        self.vanished_span().times(2)
+        self.vanished_span().times(5).over(2)
     }
 
     /// Whether there was a queue within the last `span`.

@@ -650,6 +650,24 @@ fn comparing_with_a_slow_mirror_costs_little() {
     assert!(worst.0 <= alone * 3 / 2, "{worst:?}: alone {alone} ms");
 }
 
+/// Blocks that are compared do not crowd out the next range, however long a round trip is.
+#[test]
+fn comparing_leaves_no_gap_where_round_trips_are_long() {
+    let content = content(100_000_000);
+    let length = content.len() as u64;
+    let links = [0, 1].map(|mirror| Link::new(mirror, mbit(50), 400));
+    for seed in 0..8 {
+        let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+        links.iter().for_each(|link| pool.mirror_joins(link.mirror, true));
+        pool.seed([seed; 32]);
+        let outcome = World::new(length, Some(&content), &links, 3).run(&mut pool);
+        let permille = outcome.permille(length, 2 * mbit(50));
+        println!("{permille} permille");
+        // The first byte comes after two round trips, and the last comparisons take one.
+        assert!(permille >= 860, "{permille}");
+    }
+}
+
 /// A server without ranges can be asked only once, so a pause in its answer must not end it.
 #[test]
 fn a_pause_of_a_server_without_ranges_costs_little_more_than_the_pause() {

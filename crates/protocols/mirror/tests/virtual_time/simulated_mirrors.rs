@@ -416,10 +416,11 @@ impl<'a> World<'a> {
         match command {
             Command::Fetch { connection, fetch, first_byte, end_byte } => {
                 let line = &mut self.lines[connection];
-                assert!(line.asked.len() < 5, "one request a connection, and four behind it");
+                assert!(line.asked.len() < 17, "one request a connection, and sixteen behind it");
+                let may_follow = |asked: &FetchRecord| asked.head || asked.end - asked.at <= BLOCK;
                 assert!(
-                    line.asked.front().is_none_or(|asked| asked.head && line.link.ranges),
-                    "behind an answer only"
+                    line.asked.front().is_none_or(|asked| may_follow(asked) && line.link.ranges),
+                    "behind an answer, or behind one block, only"
                 );
                 assert!(first_byte < end_byte && end_byte <= self.length, "{first_byte}..{end_byte}");
                 assert!(first_byte % BLOCK == 0 || line.link.most.is_some(), "{first_byte}");
