@@ -60,6 +60,8 @@ pub enum Command {
     Get(Box<Get>),
     MirrorList(crate::mirror_list::MirrorList),
     Demo(Demo),
+    #[cfg(feature = "cache")]
+    Cache(crate::cache_command::Cache),
     #[cfg(feature = "lab")]
     Lab(crate::lab_command::args::Lab),
     #[cfg(feature = "lab")]

@@ -17,6 +17,7 @@
 //! * [`mirror_list`]: writes and shows the hashes and mirrors of a file.
 //! * [`signals`]: turns Ctrl-C into a stop.
 //! * [`demo`]: a real transfer on this machine alone.
+//! * `anabranch-cache`: `cache_command`, what updaters fetch, verified and kept.
 //! * `anabranch-lab`: `lab_command`, experiments from scenario files; `soak`, everything in random worlds.
 //! * `anabranch-kernel`: `kernel_command`, congestion control inside Linux.
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
@@ -30,6 +31,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;
+#[cfg(feature = "cache")]
+pub mod cache_command;
 pub mod demo;
 #[cfg(any(feature = "network", feature = "proxy"))]
 mod descriptors;

@@ -42,9 +42,9 @@ impl<F: Fn() -> Option<String> + Send + Sync + 'static> ContentProvider for Metr
             content,
             length,
             etag: None,
-            media_type: MEDIA_TYPE,
+            media_type: MEDIA_TYPE.into(),
             links: Vec::new(),
-            fields: &[],
+            fields: Vec::new(),
         })
     }
 

@@ -30,6 +30,14 @@ pub const MAIN: &str = "anabranch";
 /// The other programs.
 pub const PROGRAMS: &[Program] = &[
     Program {
+        name: "anabranch-cache",
+        feature: "cache",
+        commands: &[(
+            "cache",
+            "Cache and verify what pip, apt, Nix and others fetch, from all mirrors at once",
+        )],
+    },
+    Program {
         name: "anabranch-lab",
         feature: "lab",
         commands: &[

@@ -82,6 +82,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("worlds/kernel", &["algo", "net"]),
     ("products/anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),
     ("products/network", &["algo", "topology", "mmtp", "overlay", "net", "anabranch"]),
+    ("products/cache", &["algo", "net", "http", "anabranch"]),
     ("products/proxy", &["algo", "net", "kernel", "http"]),
     ("products/lab", &["algo", "topology", "mmtp", "mirror", "overlay", "sim", "net", "emulator", "kernel"]),
     ("products/trace", &["mptcp-wire"]),
@@ -105,6 +106,7 @@ const LAW: &[(&str, &[&str])] = &[
             "topology",
             "overlay",
             "trace",
+            "cache",
         ],
     ),
 ];

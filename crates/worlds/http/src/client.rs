@@ -50,7 +50,7 @@ use tokio::task::JoinSet;
 
 use self::api::FETCHES_MAX;
 pub use self::api::{
-    Event, FetchId, FetchRequest, Head, METADATA_BYTES, Options, PIPELINE_MAX, RequestKind, RouteId,
+    Caching, Event, FetchId, FetchRequest, Head, METADATA_BYTES, Options, PIPELINE_MAX, RequestKind, RouteId,
 };
 use self::connect::WindowClamp;
 pub use self::engine::Engine;

@@ -60,8 +60,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection that is answered with 503 may take in all: to send the head of its request and to
 /// read the answer.
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most threads that wait for disks.
-const READERS_MAX: usize = 16;
 /// How long running reads may take to end when the server is stopped.
 const READS_END: Duration = Duration::from_secs(1);
 /// The most connections that may wait to be accepted.
@@ -116,7 +114,7 @@ impl Server {
     /// If the system has no thread or no descriptors left.
     pub fn start<S: ContentProvider>(self, provider: S) -> io::Result<RunningServer> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().max_blocking_threads(READERS_MAX).build()?;
+        let runtime = runtime.enable_all().max_blocking_threads(provider.threads_max()).build()?;
         let listeners = {
             let _inside = runtime.enter();
             let listeners = self.listeners.into_iter().map(tokio::net::TcpListener::from_std);

@@ -37,9 +37,9 @@ impl ContentProvider for Files {
             content: name,
             length,
             etag: None,
-            media_type,
+            media_type: media_type.into(),
             links: Vec::new(),
-            fields: &[],
+            fields: Vec::new(),
         })
     }
 

@@ -251,9 +251,10 @@ impl CatalogSite {
             content: Content::File(index),
             length: offer.id.length,
             etag: Some(format!("\"{}\"", root_text(offer))),
-            media_type: if offer.collection { UNKNOWN_TYPE } else { document::media_type(&offer.name) },
+            media_type: if offer.collection { UNKNOWN_TYPE } else { document::media_type(&offer.name) }
+                .into(),
             links,
-            fields: &[],
+            fields: Vec::new(),
         }
     }
 
@@ -264,9 +265,9 @@ impl CatalogSite {
             content: Content::Leaves { offer: index, head },
             length: (head.len() + self.leaves(index).len()) as u64,
             etag: Some(format!("\"{}{}\"", root_text(offer), leaf_list::SUFFIX)),
-            media_type: UNKNOWN_TYPE,
+            media_type: UNKNOWN_TYPE.into(),
             links: Vec::new(),
-            fields: &[],
+            fields: Vec::new(),
         }
     }
 
@@ -375,7 +376,14 @@ impl ContentProvider for CatalogSite {
 /// Makes a resource of a document that was made for a request.
 fn text_resource(text: Text, media_type: &'static str) -> Resource<Content> {
     let length = text.bytes().len() as u64;
-    Resource { content: Content::Text(text), length, etag: None, media_type, links: Vec::new(), fields: &[] }
+    Resource {
+        content: Content::Text(text),
+        length,
+        etag: None,
+        media_type: media_type.into(),
+        links: Vec::new(),
+        fields: Vec::new(),
+    }
 }
 
 /// Fills `out` with the bytes of the concatenated parts, from `offset` on.

@@ -96,10 +96,12 @@ impl ContentProvider for Page {
             return refused;
         }
         let path = request.path.encode();
-        let found = |media_type, content: Vec<u8>| {
+        let found = |media_type: &'static str, content: Vec<u8>| {
             let length = content.len() as u64;
             let links = Vec::new();
-            PathLookup::Found(Resource { content, length, etag: None, media_type, links, fields: FIELDS })
+            let fields = FIELDS.iter().map(|(name, value)| (*name, (*value).into())).collect();
+            let media_type = media_type.into();
+            PathLookup::Found(Resource { content, length, etag: None, media_type, links, fields })
         };
         if let Some((_, media_type, text)) = PAGE.iter().find(|(known, ..)| *known == path) {
             return found(media_type, (*text).into());

@@ -1,8 +1,8 @@
 //! Builds the HTTP request of a fetch: its shape, its URL and its fields.
 
 use hyper::http::header::{
-    ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderValue, IF_RANGE, InvalidHeaderValue, PROXY_AUTHORIZATION,
-    RANGE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    InvalidHeaderValue, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
 };
 use hyper::http::{Method, Request, Uri};
 
@@ -17,7 +17,14 @@ use super::settings::Settings;
 #[derive(Clone, Copy)]
 pub(super) enum RequestShape<'a> {
     Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
-    Whole,
+    Whole { unless: Option<Unless<'a>> },
+}
+
+/// The validators of a document that is not wanted again.
+#[derive(Clone, Copy)]
+pub(super) struct Unless<'a> {
+    etag: Option<&'a str>,
+    modified: Option<&'a str>,
 }
 
 /// A strong `ETag`, and the only URL that it belongs to; without a URL, it belongs to all.
@@ -59,7 +66,11 @@ impl<'a> RequestShape<'a> {
     pub(super) fn of(kind: &'a RequestKind) -> Result<Self, FetchError> {
         match kind {
             RequestKind::Metadata => Ok(Self::Bytes { first: 0, end: METADATA_BYTES, validator: None }),
-            RequestKind::Document { .. } => Ok(Self::Whole),
+            RequestKind::Document { .. } => Ok(Self::Whole { unless: None }),
+            RequestKind::ChangedDocument { etag, modified, .. } => {
+                let (etag, modified) = (etag.as_deref(), modified.as_deref());
+                Ok(Self::Whole { unless: Some(Unless { etag, modified }) })
+            }
             RequestKind::Range { first, end, length, .. } if first >= end || end > length => {
                 Err(FetchError::Refused(format!("bytes {first} to {end} of {length} are no range")))
             }
@@ -97,6 +108,13 @@ impl<'a> RequestShape<'a> {
     /// If the validator cannot be the value of a field.
     pub(super) fn set_fields(&self, url: &Url, headers: &mut HeaderMap) -> Result<(), InvalidHeaderValue> {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Self::Whole { unless: Some(unless) } = self {
+            for (name, value) in [(IF_NONE_MATCH, unless.etag), (IF_MODIFIED_SINCE, unless.modified)] {
+                if let Some(value) = value {
+                    headers.insert(name, HeaderValue::from_str(value)?);
+                }
+            }
+        }
         if let Self::Bytes { first, end, validator } = self {
             headers.insert(RANGE, HeaderValue::from_str(&format!("bytes={first}-{}", end - 1))?);
             if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {

@@ -8,7 +8,7 @@ use hyper::http::header::{
 };
 use hyper::http::response;
 
-use super::api::Head;
+use super::api::{Caching, Head};
 use super::origin::{Url, anonymous};
 
 /// The longest wait that a server may ask for; a longer one counts as this. A year would be as good as never.
@@ -90,6 +90,13 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
             .any(|unit| unit.trim().eq_ignore_ascii_case("bytes")),
         etag: field(headers, ETAG),
         last_modified: field(headers, LAST_MODIFIED),
+        caching: Caching {
+            cache_control: join("cache-control"),
+            age: join("age"),
+            date: join("date"),
+            expires: join("expires"),
+            vary: join("vary"),
+        },
         content_type: field(headers, CONTENT_TYPE),
         content_disposition: field(headers, CONTENT_DISPOSITION),
         repr_digest: join("repr-digest"),

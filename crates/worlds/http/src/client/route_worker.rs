@@ -207,7 +207,7 @@ impl RouteWorker {
                 }
                 Err(Rejection::UnclearRange(_)) if shape.is_range() => {
                     self.on_lost(connection, false);
-                    (shape, state) = (RequestShape::Whole, RequestState::Unsent);
+                    (shape, state) = (RequestShape::Whole { unless: None }, RequestState::Unsent);
                 }
                 Err(Rejection::Failed(error) | Rejection::UnclearRange(error))
                     if parts.status.is_success() =>

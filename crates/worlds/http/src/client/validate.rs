@@ -105,6 +105,9 @@ pub(super) fn validate(
     if parts.status == StatusCode::RANGE_NOT_SATISFIABLE {
         return not_satisfiable(headers, head, kind);
     }
+    if parts.status == StatusCode::NOT_MODIFIED && matches!(kind, RequestKind::ChangedDocument { .. }) {
+        return Ok((head, BodyPolicy::Nothing));
+    }
     if !parts.status.is_success() {
         return Err(status_error(parts.status, headers).into());
     }
@@ -113,12 +116,12 @@ pub(super) fn validate(
     }
     match kind {
         RequestKind::Range { .. } => range(parts, &mut head, kind).map(|policy| (head, policy)),
-        RequestKind::Document { .. } | RequestKind::Metadata
+        RequestKind::Document { .. } | RequestKind::ChangedDocument { .. } | RequestKind::Metadata
             if is_html(headers) && is_no_page(file_name(asked)) =>
         {
             Err(web_page().into())
         }
-        RequestKind::Document { max } => {
+        RequestKind::Document { max } | RequestKind::ChangedDocument { max, .. } => {
             let max = u64::try_from(*max).unwrap_or(u64::MAX);
             match head.length {
                 _ if parts.status != StatusCode::OK => Err(status_error(parts.status, headers).into()),
@@ -180,7 +183,9 @@ fn not_satisfiable(
             )),
         }
         .into()),
-        RequestKind::Document { .. } => Err(status_error(StatusCode::RANGE_NOT_SATISFIABLE, headers).into()),
+        RequestKind::Document { .. } | RequestKind::ChangedDocument { .. } => {
+            Err(status_error(StatusCode::RANGE_NOT_SATISFIABLE, headers).into())
+        }
     }
 }
 

@@ -1,12 +1,16 @@
 //! The interface between the server and the contents that it serves.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::path::Path;
 
-/// The contents of a server. [`find`](Self::find), [`check`](Self::check) and [`read`](Self::read) may wait
-/// for a disk. The server calls them on threads other than that of its connections, several at once.
+/// The most threads that wait for disks, unless the provider says another number.
+const READERS_MAX: usize = 16;
+
+/// The contents of a server. [`find`](Self::find), [`check`](Self::check) and [`read`](Self::read) may
+/// wait for a disk. The server calls them on threads other than that of its connections, several at once.
 pub trait ContentProvider: Send + Sync + 'static {
     /// The handle of a content that [`find`](Self::find) returns and [`read`](Self::read) reads from.
     type Content: Send + Sync + 'static;
@@ -26,8 +30,14 @@ pub trait ContentProvider: Send + Sync + 'static {
     /// If the bytes cannot be read or have changed since `find`.
     fn read(&self, content: &Self::Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable>;
 
-    /// Returns the most bytes that the rate limit lets go at once. `None` means that there is no limit; then
-    /// nothing is reserved.
+    /// Returns the most threads on which the server calls the provider at once. If reads wait for others
+    /// than a disk, as many as there may be connections keep each of them from delaying the rest.
+    fn threads_max(&self) -> usize {
+        READERS_MAX
+    }
+
+    /// Returns the most bytes that the rate limit lets go at once. `None` means that there is no limit;
+    /// then nothing is reserved.
     fn burst_bytes(&self) -> Option<usize> {
         None
     }
@@ -55,9 +65,9 @@ pub struct ResourceRequest<'a> {
 }
 
 impl ResourceRequest<'_> {
-    /// Refuses a request that does not name an address of this end, or `localhost` there. Pages with private
-    /// data need this: otherwise a web site could read them by giving its own name this server's address (DNS
-    /// rebinding).
+    /// Refuses a request that does not name an address of this end, or `localhost` there. Pages with
+    /// private data need this: otherwise a web site could read them by giving its own name this server's
+    /// address (DNS rebinding).
     ///
     /// # Errors
     /// The answer to a request that names another host.
@@ -109,6 +119,12 @@ pub enum Refusal {
     Forbidden,
     /// This server is not the host that the request names (RFC 9110 §15.5.20): 421.
     Misdirected,
+    /// The server stands in front of others, which have failed or have sent wrong bytes: 502.
+    BadGateway,
+    /// The server has too much to do, and the same request may succeed later: 503.
+    Busy,
+    /// The server has no room to store what it needs for the answer (RFC 4918 §11.5): 507.
+    InsufficientStorage,
 }
 
 /// A resource that can be fetched.
@@ -121,11 +137,11 @@ pub struct Resource<C> {
     /// A strong validator, in its quotes (RFC 9110 §8.8.3).
     pub etag: Option<String>,
     /// The media type.
-    pub media_type: &'static str,
+    pub media_type: Cow<'static, str>,
     /// The values of `Link` (RFC 8288).
     pub links: Vec<String>,
     /// Further header fields of the answer, each a name and a value.
-    pub fields: &'static [(&'static str, &'static str)],
+    pub fields: Vec<(&'static str, Cow<'static, str>)>,
 }
 
 /// The reason why bytes cannot be read.

@@ -111,10 +111,16 @@ fn refused<S: ContentProvider>(refusal: Refusal, why: &str, head: bool) -> Respo
         Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
         Refusal::Forbidden => StatusCode::FORBIDDEN,
         Refusal::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+        Refusal::BadGateway => StatusCode::BAD_GATEWAY,
+        Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
     };
     let mut response = plain(status, why, head);
     if refusal == Refusal::Unauthorized {
         set(&mut response, WWW_AUTHENTICATE, "Bearer");
+    }
+    if refusal == Refusal::Busy {
+        set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
     }
     response
 }
@@ -199,15 +205,15 @@ fn here<S: ContentProvider, B>(
                 set(&mut response, CONTENT_RANGE, &content_range);
             }
             set(&mut response, CONTENT_LENGTH, &bytes.to_string());
-            set(&mut response, CONTENT_TYPE, media_type);
+            set(&mut response, CONTENT_TYPE, &media_type);
             // Browsers must not guess another type, or they might show a file as a page.
             set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
             if media_type == LIST_TYPE {
                 set(&mut response, CONTENT_SECURITY_POLICY, "default-src 'none'");
             }
             for (name, value) in further {
-                if let Ok(name) = HeaderName::try_from(*name) {
-                    set(&mut response, name, value);
+                if let Ok(name) = HeaderName::try_from(name) {
+                    set(&mut response, name, &value);
                 }
             }
             for link in &links {

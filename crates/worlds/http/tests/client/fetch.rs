@@ -287,6 +287,42 @@ fn small_documents() {
     }
 }
 
+/// A document that the caller has already is not sent again, and the fields for caches are told.
+#[test]
+fn an_unchanged_document() {
+    let server = Server::start(|request, stream| {
+        let is_same = request.field("if-none-match") == Some("W/\"a\"")
+            || request.field("if-modified-since") == Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        let fields = "ETag: W/\"a\"\r\nCache-Control: max-age=60\r\nCache-Control: immutable\r\nAge: 7\r\n";
+        let answer = match is_same {
+            true => format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"),
+            false => format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 3\r\n\r\nnew"),
+        };
+        stream.write_all(answer.as_bytes()).is_ok()
+    });
+    let mut client = client();
+    let changed = |etag: Option<&str>, modified: Option<&str>| {
+        let (etag, modified) = (etag.map(str::to_owned), modified.map(str::to_owned));
+        fetch_request(&server.url("/f"), RequestKind::ChangedDocument { max: 100, etag, modified })
+    };
+    for (id, etag, modified, status, body) in [
+        (1, Some("W/\"a\""), None, 304, &b""[..]),
+        (2, None, Some("Sun, 06 Nov 1994 08:49:37 GMT"), 304, b""),
+        (3, Some("\"b\""), None, 200, b"new"),
+        (4, Some("W/\"a\""), None, 304, b""),
+    ] {
+        let (head, bytes) = fetch(&mut client, id, changed(etag, modified)).unwrap();
+        assert_eq!((head.status, &bytes[..]), (status, body));
+        assert_eq!(head.caching.cache_control.as_deref(), Some("max-age=60, immutable"));
+        assert_eq!(head.caching.age.as_deref(), Some("7"));
+    }
+    assert_eq!(server.connections(), 1, "a 304 has no body");
+    // Who did not ask for it does not get it.
+    let server = Server::says("HTTP/1.1 304 Not Modified\nETag: \"a\"\n\n");
+    let unasked = fetch_request(&server.url("/f"), RequestKind::Document { max: 100 });
+    assert!(matches!(fetch(&mut client, 5, unasked), Err(FetchError::Refused(_))));
+}
+
 #[test]
 fn redirects_are_followed_and_remembered() {
     let target = Arc::new(good(file(1000)));

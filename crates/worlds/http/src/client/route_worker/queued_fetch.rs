@@ -31,12 +31,14 @@ impl QueuedFetch {
         match self.request.kind {
             RequestKind::Metadata => METADATA_BYTES,
             RequestKind::Range { first, end, .. } => end.saturating_sub(first),
-            RequestKind::Document { max } => max as u64,
+            RequestKind::Document { max } | RequestKind::ChangedDocument { max, .. } => max as u64,
         }
     }
 
     /// Whether reading the answer to its end costs less than a new connection.
     pub(super) const fn is_short(&self) -> bool {
-        !matches!(self.request.kind, RequestKind::Document { .. }) && self.bytes_max() <= DRAINED_BYTES_MAX
+        let is_document =
+            matches!(self.request.kind, RequestKind::Document { .. } | RequestKind::ChangedDocument { .. });
+        !is_document && self.bytes_max() <= DRAINED_BYTES_MAX
     }
 }

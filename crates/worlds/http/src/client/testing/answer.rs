@@ -198,7 +198,7 @@ impl Answer {
                 }
                 Err(Rejection::UnclearRange(_)) if shape.is_range() => {
                     self.connection = Connection::default();
-                    shape = RequestShape::Whole;
+                    shape = RequestShape::Whole { unless: None };
                     continue;
                 }
                 Err(Rejection::Failed(error) | Rejection::UnclearRange(error)) => {

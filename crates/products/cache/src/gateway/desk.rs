@@ -1,0 +1,300 @@
+//! Decides what a request is answered with: an object of the store, a fetch that runs, or a new one.
+
+mod documents;
+mod transfer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anabranch::{Client, Stop};
+use anabranch_http::client::{FetchError, Head, RequestKind};
+
+use super::event::Event;
+use super::flight::{Failure, Flight};
+use super::status::{Count, Counters};
+use super::upstream::Upstream;
+use crate::config::{Config, Route};
+use crate::digest::Digest;
+use crate::freshness::{CacheFields, Verdict};
+use crate::preset::{StorePath, Target, TargetKind, target};
+use crate::store::{Key, Object, ReadError, Store};
+
+/// The most fetches of objects at once; further ones are refused until one ends.
+const FLIGHTS_MAX: usize = 64;
+/// The most objects of which a revalidation is remembered outside of the store.
+const REVALIDATED_MAX: usize = 1 << 16;
+
+/// What a request is answered with.
+pub(super) struct Answer {
+    pub(super) body: Source,
+    /// The hash of the bytes, or another text that differs for other bytes; `None` while it is unknown.
+    pub(super) tag: Option<String>,
+    pub(super) media_type: String,
+    /// The header fields of the server, if the bytes may change.
+    pub(super) fields: Option<CacheFields>,
+    /// How the cache came by it (RFC 9211 §2.2), such as `hit`.
+    pub(super) how: &'static str,
+}
+
+/// Where the bytes of an answer are.
+pub(super) enum Source {
+    /// In memory.
+    Text(Vec<u8>),
+    /// In the store. The URLs are those from which a damaged block is fetched anew.
+    Object(Box<Object>, Vec<String>),
+    /// On their way.
+    Flight(Arc<Flight>),
+}
+
+/// The state of a cache.
+pub(super) struct Desk {
+    config: Config,
+    store: Store,
+    upstream: Upstream,
+    transfers: Client,
+    /// Ends all transfers.
+    stop: Stop,
+    flights: Mutex<BTreeMap<Key, Arc<Flight>>>,
+    /// The documents that are being asked for, each with the lock of those who do.
+    asking: Mutex<BTreeMap<Key, Arc<Mutex<()>>>>,
+    /// The documents that are revalidated while stale ones are used.
+    background: Mutex<BTreeSet<Key>>,
+    /// The fields of objects that their server has called unchanged since they were stored.
+    revalidated: Mutex<BTreeMap<Key, CacheFields>>,
+    counters: Counters,
+    listener: Box<dyn Fn(&Event) + Send + Sync>,
+}
+
+/// Returns the time in seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "HTTP's dates are those of the wall clock")]
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the fields of an answer that concern caches.
+fn fields_of(head: &Head) -> CacheFields {
+    let caching = head.caching.clone();
+    CacheFields {
+        cache_control: caching.cache_control,
+        age: caching.age,
+        date: caching.date,
+        expires: caching.expires,
+        vary: caching.vary,
+        etag: head.etag.clone(),
+        last_modified: head.last_modified.clone(),
+        received_s: now_s(),
+    }
+}
+
+/// Says why none of several servers has answered.
+fn failure(errors: &[(String, FetchError)]) -> Failure {
+    let said: Vec<String> = errors.iter().map(|(url, error)| format!("{url}: {error}")).collect();
+    let is_missing = errors.iter().all(|(_, error)| matches!(error, FetchError::NotFound(_)));
+    if is_missing { Failure::NotFound(said.join("; ")) } else { Failure::Upstream(said.join("; ")) }
+}
+
+impl Desk {
+    pub(super) fn new(
+        config: Config,
+        store: Store,
+        listener: Box<dyn Fn(&Event) + Send + Sync>,
+    ) -> Result<Self, String> {
+        let upstream = Upstream::start(&config)?;
+        let transfers = Client::new().map_err(|e| e.to_string())?;
+        let stop = Stop::new().map_err(|e| e.to_string())?;
+        let (flights, asking, background, revalidated) = Default::default();
+        let counters = Counters::default();
+        Ok(Self {
+            config,
+            store,
+            upstream,
+            transfers,
+            stop,
+            flights,
+            asking,
+            background,
+            revalidated,
+            counters,
+            listener,
+        })
+    }
+
+    /// Ends all transfers soon.
+    pub(super) fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// Returns all numbers as JSON.
+    pub(super) fn json(&self) -> String {
+        self.counters.json(&self.store.counters())
+    }
+
+    /// Returns all numbers for Prometheus.
+    pub(super) fn prometheus(&self) -> String {
+        self.counters.prometheus(&self.store.counters())
+    }
+
+    /// Tells the user that a request for `path` failed.
+    pub(super) fn failed(&self, path: &str, failure: &Failure) {
+        if !matches!(failure, Failure::NotFound(_)) {
+            self.counters.count(Count::Failed);
+            (self.listener)(&Event::Failed { path: path.to_owned(), why: failure.why().to_owned() });
+        }
+    }
+
+    /// Returns what a path stands for; `None` if no route has such a path.
+    pub(super) fn target(
+        &self,
+        names: &[String],
+        directory: bool,
+        query: Option<&str>,
+    ) -> Option<(&Route, usize, Target)> {
+        let (route, below) = self.config.route(names)?;
+        let target = target(route, &StorePath { names: below, directory, query })?;
+        Some((route, below.len(), target))
+    }
+
+    /// Returns the answer to a request for a target, which has `depth` names below its route.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn answer(
+        self: &Arc<Self>,
+        route: &Route,
+        depth: usize,
+        target: &Target,
+    ) -> Result<Answer, Failure> {
+        match target.kind {
+            TargetKind::Object(digest) => self.lasting(Key::of_digest(&digest), Some(digest), target),
+            TargetKind::Unchanging => self.lasting(Key::of_url(&target.sources[0]), None, target),
+            TargetKind::File => self.file(target),
+            TargetKind::Document(document) => self.document(route, depth, document, target),
+        }
+    }
+
+    /// Answers with an object that never changes.
+    fn lasting(
+        self: &Arc<Self>,
+        key: Key,
+        digest: Option<Digest>,
+        target: &Target,
+    ) -> Result<Answer, Failure> {
+        if let Some(object) = self.store.get(&key) {
+            self.counters.count(Count::Hits);
+            return Ok(Self::stored(object, target, None, "hit"));
+        }
+        self.fly(key, digest, None, target)
+    }
+
+    /// Answers with a file that may change. A file without a fresh copy costs a request for its head.
+    fn file(self: &Arc<Self>, target: &Target) -> Result<Answer, Failure> {
+        let key = Key::of_url(&target.sources[0]);
+        let stored = self.store.get(&key).map(|object| (self.fields(&object), object));
+        let verdict = stored.as_ref().map(|(fields, _)| fields.verdict(now_s()));
+        let stored = match stored {
+            Some((fields, object)) if verdict == Some(Verdict::Fresh) => {
+                self.counters.count(Count::Hits);
+                return Ok(Self::stored(object, target, Some(fields), "hit"));
+            }
+            stored => stored,
+        };
+        let mut errors = Vec::new();
+        for url in &target.sources {
+            match self.upstream.fetch(url, &RequestKind::Metadata, "*/*") {
+                Ok((head, _)) => {
+                    let new = fields_of(&head);
+                    if let Some((old, object)) = stored {
+                        let length = head.length.unwrap_or_else(|| object.length());
+                        if is_unchanged(&old, &new) && length == object.length() {
+                            self.counters.count(Count::Revalidated);
+                            let fields = old.refreshed(&new);
+                            self.remember(&key, &fields);
+                            return Ok(Self::stored(object, target, Some(fields), "hit"));
+                        }
+                    }
+                    return self.fly(key, None, Some(new), target);
+                }
+                Err(error) => errors.push((url.clone(), error)),
+            }
+        }
+        match (stored, verdict) {
+            (Some((fields, object)), Some(Verdict::RevalidateOrUse | Verdict::UseAndRevalidate)) => {
+                self.counters.count(Count::Stale);
+                Ok(Self::stored(object, target, Some(fields), "hit; detail=stale"))
+            }
+            _ => Err(failure(&errors)),
+        }
+    }
+
+    fn stored(object: Object, target: &Target, fields: Option<CacheFields>, how: &'static str) -> Answer {
+        let media_type = object.meta().media_type.clone().unwrap_or_else(|| target.media_type.to_owned());
+        let tag = Some(object.tag());
+        Answer {
+            body: Source::Object(Box::new(object), target.sources.clone()),
+            tag,
+            media_type,
+            fields,
+            how,
+        }
+    }
+
+    /// Returns the newest fields of a stored object.
+    fn fields(&self, object: &Object) -> CacheFields {
+        let newer = lock(&self.revalidated).get(object.key()).cloned();
+        newer.or_else(|| object.meta().fields.clone()).unwrap_or_default()
+    }
+
+    /// Keeps the fields of a stored object that is unchanged.
+    fn remember(&self, key: &Key, fields: &CacheFields) {
+        let mut revalidated = lock(&self.revalidated);
+        if revalidated.len() >= REVALIDATED_MAX {
+            // Their servers are asked once more.
+            revalidated.clear();
+        }
+        revalidated.insert(key.clone(), fields.clone());
+    }
+
+    /// Fills `out` with bytes of a stored object. A damaged block is fetched anew; if it cannot be had,
+    /// the object is removed.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read.
+    pub(super) fn read_object(
+        &self,
+        object: &Object,
+        sources: &[String],
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), ReadError> {
+        loop {
+            match object.read_at(offset, out) {
+                Err(ReadError::Damaged(Some(block))) => {
+                    self.store.count_damaged();
+                    let repaired = self.repair(object, sources, block);
+                    let url = object.meta().url.clone();
+                    (self.listener)(&Event::Damaged { url, block, repaired });
+                    if !repaired {
+                        self.store.remove(object.key());
+                        return Err(ReadError::Damaged(Some(block)));
+                    }
+                    self.counters.count(Count::Repaired);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Whether two answers to requests for one URL say that the bytes are the same.
+fn is_unchanged(old: &CacheFields, new: &CacheFields) -> bool {
+    match (&old.etag, &new.etag) {
+        (Some(old), Some(new)) => old == new,
+        (None, None) => old.last_modified.is_some() && old.last_modified == new.last_modified,
+        _ => false,
+    }
+}

@@ -1,0 +1,245 @@
+//! Fetches of objects by [`anabranch::Get`]: from all sources at once, over all links.
+
+use std::collections::btree_map::Entry;
+use std::io::Read as _;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anabranch::{Checksum, Event as GetEvent, Get, Reader};
+
+use super::{Answer, Count, Desk, Event, FLIGHTS_MAX, Failure, Flight, Source, lock};
+use crate::digest::{Digest, Hasher};
+use crate::freshness::CacheFields;
+use crate::preset::Target;
+use crate::store::{Key, Meta, Object, Writer};
+
+/// How often a transfer says how long the object is, until it knows.
+const PROGRESS_EVERY: Duration = Duration::from_millis(20);
+/// How long a transfer waits for any answer. The client waits meanwhile, and has a patience of its own.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The bytes that are written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// A fetch that is about to begin.
+struct Plan {
+    key: Key,
+    digest: Option<Digest>,
+    /// The fields of the server, if the object may change.
+    fields: Option<CacheFields>,
+    sources: Vec<String>,
+    flight: Arc<Flight>,
+    writer: Writer,
+}
+
+impl Desk {
+    /// Answers with a fetch of an object: the one that runs, or a new one.
+    pub(super) fn fly(
+        self: &Arc<Self>,
+        key: Key,
+        digest: Option<Digest>,
+        fields: Option<CacheFields>,
+        target: &Target,
+    ) -> Result<Answer, Failure> {
+        let media_type = target.media_type.to_owned();
+        let answer = |flight: Arc<Flight>, how| Answer {
+            body: Source::Flight(flight),
+            tag: digest.map(|digest| Key::of_digest(&digest).as_str().to_owned()),
+            media_type,
+            fields: fields.clone(),
+            how,
+        };
+        let mut flights = lock(&self.flights);
+        let running = flights.len();
+        let entry = match flights.entry(key) {
+            Entry::Occupied(flight) => {
+                self.counters.count(Count::Joined);
+                return Ok(answer(Arc::clone(flight.get()), "fwd=miss; collapsed"));
+            }
+            Entry::Vacant(_) if running >= FLIGHTS_MAX => {
+                return Err(Failure::Busy(format!(
+                    "{FLIGHTS_MAX} objects are being fetched: ask again soon"
+                )));
+            }
+            Entry::Vacant(entry) => entry,
+        };
+        // A fetch may have ended since the store was asked.
+        if fields.is_none()
+            && let Some(object) = self.store.get(entry.key())
+        {
+            self.counters.count(Count::Joined);
+            return Ok(Self::stored(object, target, None, "hit"));
+        }
+        let writer = Writer::begin(&self.store).map_err(|e| Failure::of_store(&e))?;
+        let flight = Arc::new(Flight::new(writer.file()));
+        let plan = Plan {
+            key: entry.key().clone(),
+            digest,
+            fields: fields.clone(),
+            sources: target.sources.clone(),
+            flight: Arc::clone(&flight),
+            writer,
+        };
+        let desk = Arc::clone(self);
+        let started = thread::Builder::new().name("fetch".into()).spawn(move || desk.run(plan));
+        started.map_err(|e| Failure::Busy(format!("no thread is left: {e}")))?;
+        entry.insert(Arc::clone(&flight));
+        self.counters.count(Count::Misses);
+        Ok(answer(flight, "fwd=miss"))
+    }
+
+    /// Fetches an object to its end.
+    fn run(&self, mut plan: Plan) {
+        let sources = plan.sources.clone();
+        let mut fetched = self.fetch(&sources, &mut plan);
+        if let Err(failure @ Failure::WrongBytes(_)) = &fetched
+            && plan.digest.is_some()
+            && sources.len() > 1
+        {
+            // Without hashes of its parts only the whole of one source says whether that source is right.
+            fetched = self.fetch_from_one(&sources, &mut plan, failure.clone());
+        }
+        let (key, flight) = (plan.key.clone(), Arc::clone(&plan.flight));
+        match fetched {
+            Ok(()) => {
+                // Its askers need not wait for the disk.
+                flight.end(Ok(()));
+                self.publish(plan);
+            }
+            Err(failure) => flight.end(Err(failure)),
+        }
+        lock(&self.flights).remove(&key);
+    }
+
+    /// Fetches an object from one source after the other, after all together have sent wrong bytes. Names
+    /// those whose bytes are wrong.
+    fn fetch_from_one(&self, sources: &[String], plan: &mut Plan, first: Failure) -> Result<(), Failure> {
+        let mut last = first;
+        for source in sources {
+            let writer = Writer::begin(&self.store).map_err(|e| Failure::of_store(&e))?;
+            if !plan.flight.restart(writer.file()) {
+                // Its askers have bytes that may be wrong: only later ones get the right ones.
+                plan.flight.end(Err(last.clone()));
+                plan.flight = Arc::new(Flight::new(writer.file()));
+                lock(&self.flights).insert(plan.key.clone(), Arc::clone(&plan.flight));
+            }
+            plan.writer = writer;
+            match self.fetch(std::slice::from_ref(source), plan) {
+                Ok(()) => return Ok(()),
+                Err(Failure::WrongBytes(why)) => {
+                    self.counters.count(Count::Lies);
+                    (self.listener)(&Event::WrongBytes { source: source.clone(), why: why.clone() });
+                    last = Failure::WrongBytes(why);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    fn publish(&self, plan: Plan) {
+        if plan.fields.as_ref().is_some_and(|fields| !fields.is_storable()) {
+            return;
+        }
+        let url = plan.sources[0].clone();
+        let verified = plan.digest.map(|digest| digest.to_string());
+        let meta = Meta { url: url.clone(), media_type: None, verified, fields: plan.fields };
+        lock(&self.revalidated).remove(&plan.key);
+        if let Err(error) = plan.writer.finish(&plan.key, &meta) {
+            (self.listener)(&Event::NotStored { url, why: error.to_string() });
+        }
+    }
+
+    /// Returns a request for the bytes of these URLs.
+    fn get(&self, sources: &[String]) -> anabranch::Result<Get> {
+        let mut get =
+            Get::new(sources)?.client(&self.transfers).progress_every(PROGRESS_EVERY).timeout(TIMEOUT);
+        for via in &self.config.via {
+            get = get.via(via.clone());
+        }
+        Ok(match &self.config.ca_file {
+            Some(file) => get.ca_file(file),
+            None => get,
+        })
+    }
+
+    /// Reads an object from `sources` into its file, and verifies it.
+    fn fetch(&self, sources: &[String], plan: &mut Plan) -> Result<(), Failure> {
+        let mut get = self.get(sources).map_err(|e| Failure::of(&e))?;
+        match plan.digest {
+            Some(Digest::Sha256(bytes)) => get = get.checksum(Checksum::sha256(bytes)),
+            Some(Digest::Sha512(bytes)) => get = get.checksum(Checksum::sha512(bytes)),
+            Some(Digest::Sha512Of256(_)) | None => {}
+        }
+        let mut reader = get.read_stopped_by(&self.stop).map_err(|e| Failure::of(&e))?;
+        let events = reader.events();
+        let flight = Arc::clone(&plan.flight);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for event in events {
+                    self.heard(&event, &flight);
+                }
+            });
+            let copied = self.copy(&mut reader, plan);
+            // This ends the transfer if it failed here, and with it the events.
+            drop(reader);
+            copied
+        })
+    }
+
+    /// Takes what a transfer says.
+    fn heard(&self, event: &GetEvent, flight: &Flight) {
+        match event {
+            GetEvent::Progress(progress) => {
+                if let Some(length) = progress.total_bytes {
+                    flight.set_length(length);
+                }
+            }
+            GetEvent::Banned { source, reason } => {
+                self.counters.count(Count::Lies);
+                let (source, why) = (source.clone(), reason.clone());
+                (self.listener)(&Event::WrongBytes { source, why });
+            }
+            _ => {}
+        }
+    }
+
+    fn copy(&self, reader: &mut Reader, plan: &mut Plan) -> Result<(), Failure> {
+        let mut hasher = plan.digest.map(|digest| Hasher::new(digest.kind()));
+        let mut buffer = vec![0; WRITE_BYTES];
+        loop {
+            let read = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => &buffer[..read],
+                Err(error) => {
+                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<anabranch::Error>());
+                    return Err(inner.map_or_else(|| Failure::Upstream(error.to_string()), Failure::of));
+                }
+            };
+            if let Some(hasher) = &mut hasher {
+                hasher.update(read);
+            }
+            plan.writer.write(read).map_err(|e| Failure::of_store(&e))?;
+            self.counters.add(Count::FetchedBytes, read.len() as u64);
+            plan.flight.set_written(plan.writer.length());
+        }
+        match (hasher.map(Hasher::finish), plan.digest) {
+            (Some(is), Some(wanted)) if is != wanted => {
+                Err(Failure::WrongBytes(format!("its hash is {is} instead of {wanted}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches a damaged block of an object anew. Returns whether a source had it.
+    pub(super) fn repair(&self, object: &Object, sources: &[String], block: u64) -> bool {
+        let range = object.block_range(block);
+        sources.iter().any(|source| {
+            let fetched = self.get(std::slice::from_ref(source)).and_then(|get| get.get_range(range.clone()));
+            match fetched.map(|bytes| object.repair(block, &bytes)) {
+                Ok(Ok(repaired)) => repaired,
+                Ok(Err(_)) | Err(_) => false,
+            }
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! The file of an object, and verified reads of it.
+//!
+//! ```text
+//! data         LENGTH bytes
+//! hashes       32 bytes for each block of 16 KiB: its BLAKE3; the last block may be shorter
+//! description  JSON: `Meta`
+//! trailer      56 bytes: the magic, LENGTH, the description's length (8 bytes each, little-endian), and the
+//!              BLAKE3 of hashes, description and both lengths
+//! ```
+//!
+//! The hashes stand behind the data, so that data are written as they arrive, before their length is
+//! known.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::key::Key;
+use crate::freshness::CacheFields;
+
+/// The bytes that have one hash.
+pub const BLOCK_BYTES: usize = 16 << 10;
+const HASH_BYTES: usize = 32;
+const MAGIC: [u8; 8] = *b"anbcach1";
+const TRAILER_BYTES: usize = 8 + 8 + 8 + HASH_BYTES;
+/// The most bytes of a description.
+const META_BYTES_MAX: u64 = 64 << 10;
+
+/// What is kept of an object besides its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The URL that the object came from, or the first of several.
+    pub url: String,
+    /// The value of `Content-Type`, if a server said it.
+    pub media_type: Option<String>,
+    /// The hash that the bytes were compared with when they came, as text; `None` if there was none.
+    pub verified: Option<String>,
+    /// The header fields for HTTP's rules of caching; `None` if the object never changes.
+    pub fields: Option<CacheFields>,
+}
+
+/// The reason why bytes of an object cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes are not those that were written. The number is that of the block; `None` means the
+    /// hashes.
+    #[error("{}", damage(*.0))]
+    Damaged(Option<u64>),
+    /// The system cannot read the file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+fn damage(block: Option<u64>) -> String {
+    match block {
+        Some(block) => format!("block {block} is not what was written"),
+        None => "its hashes are not what was written".to_owned(),
+    }
+}
+
+/// An object of a store, whose file is open.
+#[derive(Debug)]
+pub struct Object {
+    file: File,
+    key: Key,
+    length: u64,
+    hashes: Vec<[u8; HASH_BYTES]>,
+    meta: Meta,
+}
+
+/// Returns the number of blocks of `length` bytes.
+const fn blocks(length: u64) -> u64 {
+    length.div_ceil(BLOCK_BYTES as u64)
+}
+
+/// Returns the bytes that follow the data of an object.
+pub(super) fn footer(length: u64, hashes: &[[u8; HASH_BYTES]], meta: &Meta) -> io::Result<Vec<u8>> {
+    let meta = serde_json::to_vec(meta)?;
+    if meta.len() as u64 > META_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "its header fields are too long"));
+    }
+    let mut bytes = hashes.concat();
+    bytes.extend_from_slice(&meta);
+    let lengths = [length.to_le_bytes(), (meta.len() as u64).to_le_bytes()].concat();
+    let sum = blake3::Hasher::new().update(&bytes).update(&lengths).finalize();
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&lengths);
+    bytes.extend_from_slice(sum.as_bytes());
+    Ok(bytes)
+}
+
+impl Object {
+    pub(super) fn open(path: &Path, key: &Key) -> Result<Self, ReadError> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let damaged = ReadError::Damaged(None);
+        let file_bytes = file.metadata()?.len();
+        let Some(trailer_at) = file_bytes.checked_sub(TRAILER_BYTES as u64) else { return Err(damaged) };
+        let mut trailer = [0; TRAILER_BYTES];
+        file.read_exact_at(&mut trailer, trailer_at)?;
+        let (magic, rest) = trailer.split_at(8);
+        let (lengths, sum) = rest.split_at(16);
+        let number =
+            |at: usize| lengths[at..at + 8].iter().rev().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
+        let (length, meta_bytes) = (number(0), number(8));
+        // A length beyond the file's would not fit into memory.
+        if magic != MAGIC || length > file_bytes || meta_bytes > META_BYTES_MAX {
+            return Err(damaged);
+        }
+        let hash_bytes = blocks(length) * HASH_BYTES as u64;
+        if length + hash_bytes + meta_bytes != trailer_at {
+            return Err(damaged);
+        }
+        let mut bytes = vec![0; (hash_bytes + meta_bytes) as usize];
+        file.read_exact_at(&mut bytes, length)?;
+        if blake3::Hasher::new().update(&bytes).update(lengths).finalize().as_bytes() != sum {
+            return Err(damaged);
+        }
+        let (hashes, meta) = bytes.split_at(hash_bytes as usize);
+        let Ok(meta) = serde_json::from_slice(meta) else { return Err(damaged) };
+        let (hashes, _) = hashes.as_chunks();
+        Ok(Self { file, key: key.clone(), length, hashes: hashes.to_vec(), meta })
+    }
+
+    /// Returns the key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns what is kept besides the bytes.
+    #[must_use]
+    pub const fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Returns a text that differs for objects with other bytes: the key if that is a hash of the bytes,
+    /// else a hash of the hashes of all blocks.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        if !self.key.is_url() {
+            return self.key.as_str().to_owned();
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.length.to_le_bytes());
+        for hash in &self.hashes {
+            hasher.update(hash);
+        }
+        hasher.finalize().to_hex()[..32].to_owned()
+    }
+
+    /// Returns the bytes that block `number` has in the object.
+    #[must_use]
+    pub fn block_range(&self, number: u64) -> std::ops::Range<u64> {
+        let start = number.saturating_mul(BLOCK_BYTES as u64).min(self.length);
+        start..(start + BLOCK_BYTES as u64).min(self.length)
+    }
+
+    /// Returns whether these are the bytes of block `number`.
+    fn is_block(&self, number: u64, bytes: &[u8]) -> bool {
+        self.hashes.get(number as usize).is_some_and(|hash| blake3::hash(bytes).as_bytes() == hash)
+    }
+
+    /// Fills `out` with the object's bytes from `offset` on, which must lie within its length. Each block
+    /// that is touched is read whole and compared with its hash.
+    ///
+    /// # Errors
+    /// The number of a damaged block, or the error of the system.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.length);
+        let Some(end) = end else { return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) };
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (first, last) = (offset / BLOCK_BYTES as u64, (end - 1) / BLOCK_BYTES as u64);
+        let from = self.block_range(first).start;
+        let mut bytes = vec![0; (self.block_range(last).end - from) as usize];
+        self.file.read_exact_at(&mut bytes, from).map_err(|e| match e.kind() {
+            // The file was cut short.
+            io::ErrorKind::UnexpectedEof => ReadError::Damaged(Some(first)),
+            _ => e.into(),
+        })?;
+        for (number, block) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
+            if !self.is_block(number, block) {
+                return Err(ReadError::Damaged(Some(number)));
+            }
+        }
+        let start = (offset - from) as usize;
+        out.copy_from_slice(&bytes[start..start + out.len()]);
+        Ok(())
+    }
+
+    /// Writes a damaged block anew. Returns whether `bytes` are the block's, by its hash; others are not
+    /// written.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn repair(&self, number: u64, bytes: &[u8]) -> io::Result<bool> {
+        let range = self.block_range(number);
+        if range.end - range.start != bytes.len() as u64 || !self.is_block(number, bytes) {
+            return Ok(false);
+        }
+        self.file.write_all_at(bytes, range.start)?;
+        self.file.sync_data()?;
+        Ok(true)
+    }
+}
