@@ -8,6 +8,7 @@
 //! cap on steps.
 
 use crate::Rng;
+use crate::fate::Fate;
 use anabranch_algo::{Span, Time};
 
 /// The period of the controller, `T_UPDATE`.
@@ -27,17 +28,6 @@ const DECAY: f64 = 0.98;
 const INACTIVE_BELOW: f64 = 0.2;
 /// The probability up to which packets are marked instead of dropped.
 const MARK_UP_TO: f64 = 0.1;
-
-/// Says whether an arriving packet is queued, marked or dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is queued.
-    Queued,
-    /// It is marked and queued.
-    Marked,
-    /// It is dropped.
-    Dropped,
-}
 
 /// Holds the state of PIE for one queue.
 #[derive(Clone, Debug)]
