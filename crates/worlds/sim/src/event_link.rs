@@ -251,12 +251,13 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Returns the time that a packet arriving at `at` would wait. It follows from the rate; without a rate,
-    /// it is the time that the first packet has been here.
+    /// Returns the time that a packet arriving at `at` would wait. It follows from the rate. Without a rate
+    /// of its own (a trace, a shared medium) it is the time that the first packet has been here.
     fn queue_delay(&self, at: Time) -> Span {
-        match (&self.config.trace, self.config.rate.map(Rate::as_bytes)) {
-            (None, None) => Span::ZERO,
-            (None, Some(rate @ 1..)) => {
+        let is_own = self.config.trace.is_none() && self.config.medium.is_none();
+        match self.config.rate.map(Rate::as_bytes) {
+            None if is_own => Span::ZERO,
+            Some(rate @ 1..) if is_own => {
                 let nanos = u128::from(self.queued_bytes) * 1_000_000_000 / u128::from(rate);
                 Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
             }
