@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
-use anabranch_overlay::publication::Name;
+use anabranch_overlay::publication::{Name, Scope};
 use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
 use redis::{Cmd, RedisError, ServerErrorKind, Value, cmd};
 
@@ -19,6 +19,8 @@ use anabranch::text::printable;
 const LEFT_ALONE: Span = Span::from_secs(60);
 /// The most tables for which that is remembered.
 const LEFT_ALONE_MAX: usize = 1_024;
+/// How many keys the server looks at for a part of the list of names, about.
+const PART_KEYS: u32 = 32;
 /// The version of the layout.
 const FORMAT: &str = "1";
 /// The life of the key that says which layout the database has.
@@ -51,6 +53,8 @@ enum Reply {
     NoRoom,
     /// The server has lost the script.
     NoScript,
+    /// The user may not use the command, and the others are of use without it.
+    NotAllowed,
 }
 
 /// A connection to the server.
@@ -188,7 +192,7 @@ impl Store {
             broken.why
         })?;
         let mut replies = Vec::with_capacity(commands.len());
-        for value in values {
+        for (value, command) in values.into_iter().zip(commands) {
             let Value::ServerError(error) = value else {
                 replies.push(Reply::Value(value));
                 continue;
@@ -197,6 +201,7 @@ impl Store {
                 (Some(ServerErrorKind::NoScript), _) => Reply::NoScript,
                 (_, "WRONGTYPE") => Reply::OtherKind,
                 (_, "OOM") => Reply::NoRoom,
+                (Some(ServerErrorKind::NoPerm), _) if is_scan(command) => Reply::NotAllowed,
                 // An error within the script has the code of the script, so its details are searched.
                 _ if error.details().is_some_and(|details| details.starts_with("WRONGTYPE")) => {
                     Reply::OtherKind
@@ -207,8 +212,19 @@ impl Store {
         Ok(replies)
     }
 
+    fn name_prefix(&self) -> String {
+        format!("{}name:", self.prefix)
+    }
+
     fn name_key(&self, name: &Name) -> String {
-        format!("{}name:{name}", self.prefix)
+        format!("{}{name}", self.name_prefix())
+    }
+
+    /// Returns the pattern that the keys of a scope's names match, or of all names. Domains and scopes have
+    /// no characters that mean something in a pattern.
+    fn name_pattern(&self, scope: Option<&Scope>) -> String {
+        let prefix = self.name_prefix();
+        scope.map_or_else(|| format!("{prefix}*"), |scope| format!("{prefix}{scope}/*"))
     }
 
     fn content_key(&self, root: &[u8; 32]) -> String {
@@ -217,15 +233,12 @@ impl Store {
     }
 
     /// Answers queries, in their order. All of them take one exchange, and one more for the fields that the
-    /// lists of contents name.
+    /// lists of contents name. Tables that were too long are not read again for a while.
     pub(super) fn run(&mut self, queries: &[Query]) -> Result<Vec<Told>, Failure> {
-        let is_left_alone = |query: &Query| match &query.ask {
-            Ask::Name(name) => self.left_alone.has(self.clock.now(), &self.name_key(name)),
-            Ask::Content { .. } | Ask::Keep(_) => false,
-        };
-        let left_alone: Vec<bool> = queries.iter().map(is_left_alone).collect();
+        let tables: Vec<Vec<&Name>> = queries.iter().map(|query| self.readable(&query.ask)).collect();
         let mut commands = Vec::new();
-        for (query, _) in queries.iter().zip(&left_alone).filter(|(_, left_alone)| !**left_alone) {
+        for (query, tables) in queries.iter().zip(&tables) {
+            commands.extend(tables.iter().map(|name| command("HGETALL", &self.name_key(name))));
             self.put(&query.ask, &mut commands);
         }
         let mut replies = self.exchange(&commands)?.into_iter();
@@ -233,13 +246,20 @@ impl Store {
         for (place, query) in queries.iter().enumerate() {
             told.push(match &query.ask {
                 // The table was not read, so its content is unknown.
-                _ if left_alone[place] => Told::Failed,
-                Ask::Name(name) => fields(name, replies.next()),
+                Ask::Name(_) if tables[place].is_empty() => Told::Failed,
+                Ask::Name(_) | Ask::Tables(_) => {
+                    let (mut all, mut wrong) = (Vec::new(), 0);
+                    for name in &tables[place] {
+                        wrong += u64::from(!fields(name, replies.next(), &mut all));
+                    }
+                    Told::Found { fields: all, nonsense: wrong }
+                }
                 Ask::Content { .. } => {
                     let (members, nonsense) = members(replies.next());
                     later.extend(members.into_iter().map(|(name, field)| (place, name, field)));
                     Told::Found { fields: Vec::new(), nonsense }
                 }
+                Ask::Names { .. } => names(&self.name_prefix(), replies.next()),
                 Ask::Keep(keep) => {
                     let its: Vec<Reply> = replies.by_ref().take(list_commands(keep) + 1).collect();
                     if its.iter().any(|reply| matches!(reply, Reply::OtherKind | Reply::NoScript)) {
@@ -310,9 +330,27 @@ impl Store {
         Ok(())
     }
 
+    /// Returns the names whose tables a question is about, without those that are left alone.
+    fn readable<'a>(&self, ask: &'a Ask) -> Vec<&'a Name> {
+        let names = match ask {
+            Ask::Name(name) => std::slice::from_ref(name),
+            Ask::Tables(names) => names,
+            Ask::Content { .. } | Ask::Names { .. } | Ask::Keep(_) => &[],
+        };
+        let now = self.clock.now();
+        names.iter().filter(|name| !self.left_alone.has(now, &self.name_key(name))).collect()
+    }
+
+    /// Appends the commands of a question beside those that read tables.
     fn put(&self, ask: &Ask, commands: &mut Vec<Cmd>) {
         match ask {
-            Ask::Name(name) => commands.push(command("HGETALL", &self.name_key(name))),
+            Ask::Name(_) | Ask::Tables(_) => {}
+            Ask::Names { scope, cursor } => {
+                let mut scan = cmd("SCAN");
+                scan.arg(*cursor).arg("MATCH").arg(self.name_pattern(scope.as_ref()));
+                scan.arg("COUNT").arg(PART_KEYS).arg("TYPE").arg("hash");
+                commands.push(scan);
+            }
             Ask::Content { root, after_ms, most } => {
                 let mut range = command("ZRANGE", &self.content_key(root));
                 range.arg("+inf").arg(format!("({after_ms}")).arg("BYSCORE").arg("REV");
@@ -402,26 +440,60 @@ fn members(reply: Option<Reply>) -> (Vec<(Name, Vec<u8>)>, u64) {
     (known, nonsense)
 }
 
-/// Returns the fields of a name's table.
-fn fields(name: &Name, reply: Option<Reply>) -> Told {
+/// Returns the names of a part of the list, from the reply to SCAN.
+fn names(prefix: &str, reply: Option<Reply>) -> Told {
+    let Some(Reply::Value(Value::Array(pair))) = reply else { return Told::Failed };
+    let [Value::BulkString(next), Value::Array(keys)] = &pair[..] else { return Told::Failed };
+    let Some(next) = std::str::from_utf8(next).ok().and_then(|next| next.parse().ok()) else {
+        return Told::Failed;
+    };
+    let parse = |key: &Value| {
+        let Value::BulkString(key) = key else { return None };
+        std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.parse().ok()
+    };
+    let names: Vec<Name> = keys.iter().filter_map(parse).collect();
+    let nonsense = (keys.len() - names.len()) as u64;
+    Told::Names { names, next, nonsense }
+}
+
+/// Appends the fields of a name's table. Returns whether the reply is a table.
+fn fields(name: &Name, reply: Option<Reply>, fields: &mut Vec<Field>) -> bool {
     let values = match reply {
         Some(Reply::Value(Value::Array(values))) => values,
         Some(Reply::Value(Value::Map(pairs))) => pairs.into_iter().flat_map(|(a, b)| [a, b]).collect(),
-        _ => return Told::Found { fields: Vec::new(), nonsense: 1 },
+        _ => return false,
     };
-    let mut fields = Vec::new();
     let mut values = values.into_iter();
     while let (Some(Value::BulkString(field)), Some(Value::BulkString(value))) =
         (values.next(), values.next())
     {
         fields.push(Field { name: name.clone(), field, value });
     }
-    Told::Found { fields, nonsense: 0 }
+    true
+}
+
+/// Whether a command is SCAN, which the users of some servers may not use.
+fn is_scan(command: &Cmd) -> bool {
+    matches!(command.args_iter().next(), Some(redis::Arg::Simple(b"SCAN")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_the_list_is_what_scan_answers() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let keys = ["anabranch:d:name:a/b", "anabranch:d:name:a", "anabranch:e:name:a/b", "x"].map(text);
+        let reply = |next: &str| {
+            let pair = vec![text(next), Value::Array(keys.to_vec())];
+            names("anabranch:d:name:", Some(Reply::Value(Value::Array(pair))))
+        };
+        let name = "a/b".parse().expect("a name");
+        assert_eq!(reply("17"), Told::Names { names: vec![name], next: 17, nonsense: 3 });
+        assert_eq!(reply("-1"), Told::Failed);
+        assert_eq!(names("", Some(Reply::NotAllowed)), Told::Failed);
+    }
 
     #[test]
     fn a_table_that_is_too_long_is_left_alone_for_a_minute() {
