@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anabranch_algo::{Span, Time};
-use anabranch_net::Clock;
 use anabranch_overlay::publication::{Name, Scope};
 use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
 use redis::{Cmd, RedisError, ServerErrorKind, Value, cmd};
@@ -65,8 +64,6 @@ pub(super) struct Store {
     script: Vec<u8>,
     /// The number of exchanges with the server so far.
     pub(super) round_trips: u64,
-    pub(super) left_alone: LeftAlone,
-    clock: Clock,
 }
 
 /// The keys of tables that were too long to be read, and until when each is not read again.
@@ -74,7 +71,7 @@ pub(super) struct Store {
 pub(super) struct LeftAlone(BTreeMap<String, Time>);
 
 impl LeftAlone {
-    fn note(&mut self, now: Time, key: String) {
+    pub(super) fn note(&mut self, now: Time, key: String) {
         self.0.retain(|_, until| *until > now);
         if self.0.len() < LEFT_ALONE_MAX {
             self.0.insert(key, now + LEFT_ALONE);
@@ -87,12 +84,11 @@ impl LeftAlone {
 }
 
 impl Store {
-    /// Connects, and checks that everything that is needed is there. The clock is the caller's.
-    pub(super) fn connect(server: &StateServer, domain: &str, clock: Clock) -> Result<Self, Failure> {
+    /// Connects, and checks that everything that is needed is there.
+    pub(super) fn connect(server: &StateServer, domain: &str) -> Result<Self, Failure> {
         let connection = Connection::open(server, TIMEOUT)?;
         let prefix = format!("anabranch:{domain}:");
-        let (script, left_alone) = (Vec::new(), LeftAlone::default());
-        let mut store = Self { connection, prefix, script, round_trips: 0, left_alone, clock };
+        let mut store = Self { connection, prefix, script: Vec::new(), round_trips: 0 };
         store.load()?;
         let about = format!("{}about", store.prefix);
         // This writes as later commands do, so that a missing permission to write is found now.
@@ -186,10 +182,7 @@ impl Store {
         self.round_trips += 1;
         let values = self.connection.exchange(commands, TIMEOUT).map_err(|broken| {
             let command = broken.too_long.and_then(|place| commands.get(place));
-            if let Some(key) = command.and_then(key_of) {
-                self.left_alone.note(self.clock.now(), key);
-            }
-            broken.why
+            Failure { too_long: command.and_then(key_of), ..broken.why }
         })?;
         let mut replies = Vec::with_capacity(commands.len());
         for (value, command) in values.into_iter().zip(commands) {
@@ -233,9 +226,15 @@ impl Store {
     }
 
     /// Answers queries, in their order. All of them take one exchange, and one more for the fields that the
-    /// lists of contents name. Tables that were too long are not read again for a while.
-    pub(super) fn run(&mut self, queries: &[Query]) -> Result<Vec<Told>, Failure> {
-        let tables: Vec<Vec<&Name>> = queries.iter().map(|query| self.readable(&query.ask)).collect();
+    /// lists of contents name. Tables that are left alone at `now` are not read.
+    pub(super) fn run(
+        &mut self,
+        queries: &[Query],
+        left_alone: &LeftAlone,
+        now: Time,
+    ) -> Result<Vec<Told>, Failure> {
+        let is_readable = |name: &Name| !left_alone.has(now, &self.name_key(name));
+        let tables: Vec<Vec<&Name>> = queries.iter().map(|query| tables(&query.ask, is_readable)).collect();
         let mut commands = Vec::new();
         for (query, tables) in queries.iter().zip(&tables) {
             commands.extend(tables.iter().map(|name| command("HGETALL", &self.name_key(name))));
@@ -330,17 +329,6 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the names whose tables a question is about, without those that are left alone.
-    fn readable<'a>(&self, ask: &'a Ask) -> Vec<&'a Name> {
-        let names = match ask {
-            Ask::Name(name) => std::slice::from_ref(name),
-            Ask::Tables(names) => names,
-            Ask::Content { .. } | Ask::Names { .. } | Ask::Keep(_) => &[],
-        };
-        let now = self.clock.now();
-        names.iter().filter(|name| !self.left_alone.has(now, &self.name_key(name))).collect()
-    }
-
     /// Appends the commands of a question beside those that read tables.
     fn put(&self, ask: &Ask, commands: &mut Vec<Cmd>) {
         match ask {
@@ -385,6 +373,16 @@ impl Store {
         }
         commands.push(set);
     }
+}
+
+/// Returns the names whose tables a question is about, without those that are not to be read.
+fn tables(ask: &Ask, is_readable: impl Fn(&Name) -> bool) -> Vec<&Name> {
+    let names = match ask {
+        Ask::Name(name) => std::slice::from_ref(name),
+        Ask::Tables(names) => names,
+        Ask::Content { .. } | Ask::Names { .. } | Ask::Keep(_) => &[],
+    };
+    names.iter().filter(|name| is_readable(name)).collect()
 }
 
 /// Returns the result of keeping a publication from the replies to all its commands.
