@@ -84,6 +84,12 @@ fn drain_shared(shared: &mut SharedRendezvous, now: Time, value: &[u8]) -> usize
                 let told = match query.ask {
                     Ask::Name(name) => found(name),
                     Ask::Content { .. } => found("films/x".parse().expect("a name")),
+                    Ask::Names { cursor, .. } => Told::Names {
+                        names: vec!["films/x".parse().expect("a name")],
+                        next: (cursor + 1) % 4,
+                        nonsense: 0,
+                    },
+                    Ask::Tables(names) => names.into_iter().next().map_or(Told::Failed, found),
                     Ask::Keep(_) => Told::Kept,
                 };
                 shared.handle(now, Input::Told(query.id, told));

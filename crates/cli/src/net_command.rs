@@ -1,5 +1,5 @@
 //! Runs `anabranch net`: shows networks as graphs and finds paths in them, with the crate `topology`. It also
-//! brings up whole domains on this machine.
+//! lists what is published in a domain, and brings up whole domains on this machine.
 
 pub mod args;
 pub mod domain_args;
@@ -9,6 +9,7 @@ mod file;
 mod held;
 mod key;
 mod keys;
+mod listing;
 mod new;
 #[cfg(target_os = "linux")]
 mod plan;
@@ -39,14 +40,14 @@ use args::{Cost, Net, NetCommand, Paths, Show};
 
 /// Runs a command about networks.
 ///
-/// # Errors
-/// 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a file
-/// cannot be written or exists already, 7 if the lines of a domain cannot be trusted, 1 if a domain cannot be
-/// set up.
+/// # Errors 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a
+/// file cannot be written or exists already, 4 if a service does not answer, 7 if the lines of a domain
+/// cannot be trusted, 1 if a domain cannot be set up.
 pub fn net(args: &Net) -> Outcome {
     match &args.command {
         NetCommand::Show(args) => show(args),
         NetCommand::Paths(args) => paths(args),
+        NetCommand::Ls(args) => listing::ls(args),
         NetCommand::New(args) => new::new(args),
         NetCommand::Key(args) => key::key(args),
         NetCommand::Keys(args) => keys::keys(args),

@@ -17,13 +17,14 @@ use crate::network_options::Network;
         GML or GraphML as the Topology Zoo has them, or our own form, one statement a line (`net show NAME \
         --text` prints it). show draws domains too.\n\n\
         new, up, exec, ...: a domain is a TOML file that says which nodes forward, which lines join them, \
-        and who publishes under which names. `net up` makes all of it of namespaces and emulated links, and \
-        starts its programs.",
+        and who publishes under which names. ls lists what is published in one. `net up` makes all of it \
+        of namespaces and emulated links, and starts its programs.",
     after_help = "Examples:\n  \
         anabranch net show\n  \
         anabranch net show Geant2012 --svg > geant.svg\n  \
         anabranch net paths Geant2012 --from IE --to TR -k 3\n  \
         anabranch net new && sudo anabranch net up demo.toml --serve p1=film.mkv --key demo.key\n  \
+        sudo anabranch net exec a -- anabranch net ls\n  \
         sudo anabranch net exec a -- anabranch get films/film.mkv -o got.mkv\n  \
         sudo anabranch net down",
     subcommand_required = true,
@@ -41,6 +42,7 @@ pub struct Net {
 pub enum NetCommand {
     Show(Show),
     Paths(Paths),
+    Ls(Ls),
     New(New),
     Key(Key),
     Keys(Keys),
@@ -165,6 +167,37 @@ pub struct Paths {
     /// Print JSON: one object for the network, one a path
     #[arg(long)]
     pub json: bool,
+}
+
+/// List what is published in a network, and who publishes it
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "List what is published in a network, and who publishes it.\n\n\
+        A host asks the rendezvous of its network and prints a line for each content of each name: how long \
+        it is, and which hosts have it. If hosts have different contents under one name, `get` takes the \
+        newest, and the others are marked as older. What the owner of a scope has not signed is left out.",
+    after_help = "Examples:\n  \
+        anabranch net ls --domain net.toml\n  \
+        anabranch net ls films --domain net.toml --json | jq -r .name\n  \
+        sudo anabranch net exec a -- anabranch net ls"
+)]
+pub struct Ls {
+    /// Only names of this scope: films lists films/film.mkv
+    #[arg(value_name = "SCOPE")]
+    pub scope: Option<String>,
+
+    /// Stop after about so many publications
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    pub most: u32,
+
+    /// Print JSON: one object a publication, which is a name on a host and port
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub member: Network,
 }
 
 /// How paths are chosen.

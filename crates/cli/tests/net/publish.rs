@@ -113,6 +113,37 @@ fn used(paths: &Value) -> Vec<(String, String)> {
     brought.map(|path| (text(&path["via"]), text(&path["source"]))).collect()
 }
 
+/// Tests that `net ls` on host `a` lists the film and both of its hosts.
+fn lists(bed: &Bed) {
+    let (me, node) = (crate::common::program(), bed.node("a"));
+    let list = |args: &[&str]| {
+        let output = bed.command(&[&["net", "exec", &node, "--", me, "net", "ls"], args].concat()).output();
+        let Output { status, stdout, stderr } = output.expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (status.code(), text(stdout), text(stderr))
+    };
+    let all = (Some(0), "films/film.mkv  60.0 MB  p1, p2\n".to_owned(), String::new());
+    assert_eq!(list(&[]), all);
+    assert_eq!(list(&["films/"]), all);
+    let (_, json, _) = list(&["--json"]);
+    let objects: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(objects.iter().map(|it| &it["host"]).collect::<Vec<_>>(), ["p1", "p2"]);
+    let documented = include_str!("../../../../docs/json.md");
+    for object in &objects {
+        assert_eq!((&object["event"], &object["newest"]), (&"publication".into(), &true.into()), "{json}");
+        assert_eq!((&object["scope"], &object["length"]), (&"films".into(), &FILM.into()), "{json}");
+        let fields = object.as_object().expect("an object").keys();
+        let missing: Vec<_> = fields.filter(|it| !documented.contains(&format!("`{it}`"))).collect();
+        assert!(missing.is_empty(), "docs/json.md: no word about {missing:?}");
+    }
+    for (args, says) in
+        [(&["films/film.mkv"][..], "is a name, expected a scope"), (&["songs"], "has no scope")]
+    {
+        let (status, out, err) = list(args);
+        assert!(status == Some(2) && out.is_empty() && err.contains(says), "{args:?}: {err}");
+    }
+}
+
 #[test]
 fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     let _alone = anabranch_net::testing::alone();
@@ -188,6 +219,7 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
 #[test]
 fn a_domain_with_keyed_identifiers() {
     let Some(bed) = Bed::up("keyed", "identifiers = \"keyed\"\nepoch_s = 8\n") else { return };
+    lists(&bed);
     let paths = bed.get("got.mkv", &[], |_| {});
     assert!(is_same(&bed.path("film.mkv"), &bed.path("got.mkv")));
     let of = |name: &str| paths.iter().filter(|(_, source)| source == name).count();

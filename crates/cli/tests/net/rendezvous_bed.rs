@@ -1,6 +1,7 @@
 //! Runs a rendezvous as a process. The test plays the forwarder beside it, so that only the test renews
 //! publications.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,8 +15,9 @@ use anabranch_mmtp::ContentId;
 use anabranch_overlay::call::{Call, Reach};
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::frame::{self, Frame};
+use anabranch_overlay::message::listing::{PageRequest, Position};
 use anabranch_overlay::message::{Body, Message, Wanted};
-use anabranch_overlay::publication::{Publication, ScopeKey, SignedPublication};
+use anabranch_overlay::publication::{Key, Publication, ScopeKey, SignedPublication};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -211,6 +213,24 @@ impl Bed {
 
     pub(crate) fn is_found(&mut self, name: u32) -> bool {
         self.found(name).len() == 1
+    }
+
+    /// Asks for one page after the other. Returns the publications of a scope, or of all, by their names.
+    pub(crate) fn listed(&mut self, scope: Option<&str>) -> Vec<Publication> {
+        let scope = scope.map(|scope| scope.parse().expect("a scope"));
+        let (mut all, mut from) = (BTreeMap::new(), Position::default());
+        loop {
+            let page = match self.ask(Body::List(PageRequest { scope: scope.clone(), from })) {
+                Body::Listed(page) => page,
+                other => panic!("{other:?}"),
+            };
+            let told = page.publications.into_iter().map(|signed| signed.publication);
+            all.extend(told.map(|it| (Key::of(&it), it)));
+            match page.next {
+                Some(next) => from = next,
+                None => return all.into_values().collect(),
+            }
+        }
     }
 
     pub(crate) fn found(&mut self, name: u32) -> Vec<Publication> {

@@ -13,6 +13,7 @@ use crate::common::wait_until;
 use crate::redis::Redis;
 use crate::rendezvous_bed::{Bed, Running, look_up, now};
 use anabranch_algo::Span;
+use anabranch_overlay::message::listing::PageRequest;
 use anabranch_overlay::message::{Body, Wanted, refusal};
 use anabranch_overlay::publication::{Publication, Rejection, SignedPublication};
 use nix::sys::signal::Signal;
@@ -111,6 +112,62 @@ fn what_one_takes_the_other_answers() {
         }
         assert!(summary["kept"].is_null() && summary["state"].is_null(), "{summary}");
     }
+}
+
+#[test]
+fn what_one_takes_the_other_lists() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let [mut a, mut b] = Bed::pair(30);
+    let (first, _) = a.start(redis.url());
+    let (second, _) = b.start(redis.url());
+    // Keys of others, of this network's other kind, and of another network are in the database, too.
+    for number in 0..400 {
+        redis.ask::<()>(&[b"SET", format!("of-others:{number}").as_bytes(), b"x"]);
+    }
+    redis.ask::<()>(&[b"HSET", b"anabranch:large:name:films/x", b"a:1", b"x"]);
+    redis.ask::<()>(&[b"HSET", b"anabranch:small:name:no-name", b"a:1", b"x"]);
+    redis.ask::<()>(&[b"SET", b"anabranch:small:name:films/no-table", b"x"]);
+    assert_eq!(b.listed(None), []);
+    let at = now();
+    for name in 0..200 {
+        for port in 0..=u16::from(name % 50 == 0) * 20 {
+            let mut it = a.signed(name, at, 600).publication;
+            it.port += port;
+            let signed = a.sign(it);
+            assert_eq!(a.publish(signed), Body::Published);
+        }
+    }
+    let withdrawal = a.signed(1, at + Span::from_millis(5), 0);
+    assert_eq!(a.publish(withdrawal), Body::Published);
+    let expected: BTreeSet<String> =
+        (0..200).filter(|name| *name != 1).map(|name| format!("films/{name}")).collect();
+    for scope in [None, Some("films")] {
+        let listed = b.listed(scope);
+        let names: BTreeSet<String> = listed.iter().map(|it| it.name.to_string()).collect();
+        assert_eq!((&names, listed.len()), (&expected, 199 + 4 * 20));
+    }
+    assert_eq!(b.listed(Some("songs")), []);
+    assert!(first.ended()["shared_state"]["outages"] == 0);
+    let summary = second.ended();
+    assert!(summary["pages"].as_u64() > Some(2 * 279 / 8), "{summary}");
+    assert!(summary["shared_state"]["unbelieved"].as_u64() >= Some(1), "no-name is no name: {summary}");
+    assert!(include_str!("../../../../docs/json.md").contains("`pages`"));
+}
+
+#[test]
+fn a_server_whose_user_may_not_scan_lists_nothing_and_answers_all_else() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    redis.ask::<()>(&[b"ACL", b"SETUSER", b"some", b"on", b">word", b"~*", b"+@all", b"-scan"]);
+    let [mut a, _] = Bed::pair(31);
+    let url = format!("{}?user=some&pass=word", redis.url());
+    let (running, _) = a.start(url);
+    let it = a.signed(1, now(), 600);
+    assert_eq!(a.publish(it), Body::Published);
+    assert!(is_silent(&mut a, Body::List(PageRequest::default()), 300));
+    assert!(a.is_found(1));
+    let summary = running.ended();
+    assert_eq!(summary["shared_state"]["outages"], 0, "{summary}");
+    assert_eq!(summary["shared_state"]["unanswered"], 1, "{summary}");
 }
 
 #[test]

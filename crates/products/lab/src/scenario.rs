@@ -40,6 +40,7 @@ pub mod error;
 pub mod link;
 pub mod load;
 pub mod notes;
+pub mod queueing;
 pub mod schema;
 mod set;
 pub mod topology;
@@ -53,7 +54,7 @@ use serde::{Deserialize, Serialize};
 use crate::controllers::ComparedControllers;
 pub use arrivals::{Arrivals, Sizes};
 pub use error::ScenarioError;
-pub use link::{Codel, DropOf, Gilbert, Link, Pie, Random, Reorder, TargetedDrop, VictimPolicy};
+pub use link::{DropOf, Gilbert, Link, Reorder};
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
 

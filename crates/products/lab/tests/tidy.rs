@@ -31,7 +31,6 @@ const LARGE: &[(&str, usize)] = &[
     ("fields of products/anabranch: report::source::Stats", 17),
     ("fields of products/lab: linux::flow::SocketFlow", 18),
     ("fields of products/lab: scenario::Measure", 17),
-    ("fields of products/lab: scenario::link::Link", 18),
     ("fields of products/proxy: leg::Leg", 17),
     ("fields of products/proxy: leg::path::Path", 25),
     ("fields of products/proxy: status::snapshot::Link", 16),

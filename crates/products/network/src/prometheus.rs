@@ -61,6 +61,9 @@ const RENDEZVOUS: &[Metric<RendezvousStats>] = &[
     ("rendezvous_unknown_lookups_total", Kind::Counter, "Those of them with nothing.", |s| {
         Some(s.unknown as f64)
     }),
+    ("rendezvous_listed_pages_total", Kind::Counter, "Pages of the list of publications.", |s| {
+        Some(s.pages as f64)
+    }),
     ("rendezvous_dropped_messages_total", Kind::Counter, "Messages that made no sense.", |s| {
         Some(s.dropped as f64)
     }),

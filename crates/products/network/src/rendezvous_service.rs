@@ -36,6 +36,8 @@ pub struct RendezvousStats {
     pub lookups: u64,
     /// How many of `lookups` found no publication.
     pub unknown: u64,
+    /// The number of pages of the list of publications that were sent.
+    pub pages: u64,
     /// The number of malformed messages.
     pub dropped: u64,
     /// The statistics of the state, if it is a file.
@@ -45,7 +47,8 @@ pub struct RendezvousStats {
 }
 
 /// Runs a rendezvous at the domain's node for it, until `stop` is stopped or `listener` answers
-/// [`Control::Stop`]. It keeps publications and answers lookups.
+/// [`Control::Stop`]. It keeps publications, answers lookups and lists what is
+/// published.
 ///
 /// If `state` is a file, each publication is in the file before it is confirmed, and the next start reads it.
 /// If `state` is a server, the publications are only there, and other rendezvous of the same domain may share
@@ -102,6 +105,7 @@ impl RendezvousStats {
             refused: counters.refused.clone(),
             lookups: counters.lookups,
             unknown: counters.unknown,
+            pages: counters.pages,
             dropped: counters.dropped,
             ..Self::default()
         }

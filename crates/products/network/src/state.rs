@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use anabranch_algo::Time;
 use anabranch_net::private_file::{self, Access};
 use anabranch_overlay::domain::Domain;
+use anabranch_overlay::publication::Key;
 use anabranch_overlay::publication::{PublicKey, Publication, Rejection, Scope};
-use anabranch_overlay::rendezvous::{Change, Key, Record, Rendezvous};
+use anabranch_overlay::rendezvous::{Change, Record, Rendezvous};
 use anabranch_topology::graph::NodeId;
 use redb::backends::FileBackend;
 use redb::{

@@ -80,7 +80,7 @@ impl Link {
     pub(super) fn open(server: &StateServer, domain: &str) -> Result<(Self, String)> {
         let clock = Clock::start();
         let connect = || {
-            let mut store = Store::connect(server, domain, clock)?;
+            let mut store = Store::connect(server, domain)?;
             let about = store.describe()?;
             Ok((store, about))
         };
@@ -166,7 +166,7 @@ struct Worker {
     /// Since when the server is lost.
     lost_at: Option<Time>,
     backoff: Span,
-    /// The tables that the next store must not read, while there is no store.
+    /// The tables that are too long to be read.
     left_alone: LeftAlone,
 }
 
@@ -203,8 +203,12 @@ impl Worker {
         if !batch.is_empty() {
             batch.extend(self.asked.try_iter().take(BATCH_MAX - 1));
         }
-        let before = store.round_trips;
-        let done = if batch.is_empty() { store.ping().map(|()| Vec::new()) } else { store.run(&batch) };
+        let (before, now) = (store.round_trips, self.clock.now());
+        let done = if batch.is_empty() {
+            store.ping().map(|()| Vec::new())
+        } else {
+            store.run(&batch, &self.left_alone, now)
+        };
         let ids = batch.iter().map(|query| query.id);
         match done {
             Ok(told) => {
@@ -216,7 +220,9 @@ impl Worker {
                 Ok(Some(store))
             }
             Err(failure) => {
-                self.left_alone = std::mem::take(&mut store.left_alone);
+                if let Some(key) = failure.too_long {
+                    self.left_alone.note(self.clock.now(), key);
+                }
                 if self.lost_at.is_none() {
                     self.lost_at = Some(self.clock.now());
                     self.report(Report::Lost(failure.text));
@@ -234,11 +240,7 @@ impl Worker {
         loop {
             let now = self.clock.now();
             if now >= until {
-                let mut store = Store::connect(&self.server, &self.domain, self.clock).ok();
-                if let Some(store) = &mut store {
-                    store.left_alone = std::mem::take(&mut self.left_alone);
-                }
-                return Ok(store);
+                return Ok(Store::connect(&self.server, &self.domain).ok());
             }
             match self.asked.recv_timeout(Duration::from_nanos(until.since(now).as_nanos())) {
                 Ok(query) => self.report(Report::Told(vec![(query.id, Told::Failed)], 0)),

@@ -14,7 +14,7 @@ use anabranch_topology::graph::NodeId;
 use crate::call::{Call, Reach, Sent, draw};
 use crate::domain::{Domain, PathChoice};
 use crate::message::{Body, Message, PathsRequest, Route, Routes, TARGETS_MAX, Wanted};
-use crate::publication::{Publication, ScopeKey};
+use crate::publication::{Publication, ScopeKey, SignedPublication};
 
 /// How long a receiver asks for changes of its paths, in seconds, and when it asks again at the latest.
 const WATCH_LEASE_S: u16 = 30;
@@ -61,6 +61,17 @@ impl Member {
 
     fn since_1970_ms(&self, now: Time) -> u64 {
         self.since_1970(now).as_nanos() / 1_000_000
+    }
+
+    /// Whether a publication that a rendezvous has told is valid at `now`: a host of the domain has it, and
+    /// the owner of its scope has signed it.
+    #[must_use]
+    pub fn believes(&self, now: Time, signed: &SignedPublication) -> bool {
+        let publication = &signed.publication;
+        let is_host = publication.node.index() < self.domain.graph.nodes().len()
+            && !self.domain.is_forwarder(publication.node);
+        let key = self.domain.scope_key(publication.name.scope()).filter(|_| is_host);
+        key.is_some_and(|key| signed.check(&self.domain.name, key, self.since_1970(now)).is_ok())
     }
 }
 
@@ -157,20 +168,15 @@ impl Subscription {
         !self.rendezvous.is_empty() && !self.topology.is_empty()
     }
 
-    fn matched(&mut self, now: Time, publications: Vec<crate::publication::SignedPublication>) {
+    fn matched(&mut self, now: Time, publications: Vec<SignedPublication>) {
         let member = &self.member;
-        let is_good = |signed: &crate::publication::SignedPublication| {
+        let is_good = |signed: &SignedPublication| {
             let publication = &signed.publication;
             let asked = match &self.wanted {
                 Wanted::Name(name) => publication.name == *name,
                 Wanted::Content(content) => publication.content == *content,
             };
-            let key = member.domain.scope_key(publication.name.scope());
-            let is_host = publication.node.index() < member.domain.graph.nodes().len()
-                && !member.domain.is_forwarder(publication.node)
-                && publication.node != member.node;
-            let check = |key| signed.check(&member.domain.name, key, member.since_1970(now)).is_ok();
-            asked && is_host && key.is_some_and(check)
+            asked && publication.node != member.node && member.believes(now, signed)
         };
         let good: Vec<Publication> =
             publications.into_iter().filter(is_good).map(|signed| signed.publication).collect();

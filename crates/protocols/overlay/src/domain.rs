@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_topology::disjoint::{Disjoint, disjoint_paths};
@@ -58,6 +59,8 @@ pub struct Domain {
     pub(crate) tags: Tags,
     /// The forwarding rule of each node.
     pub(crate) rules: Vec<Forwarder>,
+    /// The answer of [`keyed_links_max`](Self::keyed_links_max), once it was asked for.
+    pub(crate) keyed_links_max: OnceLock<usize>,
 }
 
 /// A way from one node to another, and back over the same lines.
@@ -102,6 +105,11 @@ impl Domain {
     /// harder it is to guess.
     #[must_use]
     pub fn keyed_links_max(&self) -> usize {
+        *self.keyed_links_max.get_or_init(|| self.longest_keyed_way())
+    }
+
+    /// Finds the number of links of the longest way for which a keyed identifier is made.
+    fn longest_keyed_way(&self) -> usize {
         let most = self.forwarders.len() + 1;
         let mut longest = 0;
         for host in self.graph.node_ids().filter(|node| !self.is_forwarder(*node)) {

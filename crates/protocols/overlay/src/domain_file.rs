@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU8;
+use std::sync::OnceLock;
 
 use anabranch_algo::{Rate, Span};
 use anabranch_topology::graph::{Builder, NodeId};
@@ -280,6 +281,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         limits,
         tags,
         rules,
+        keyed_links_max: OnceLock::new(),
     })
 }
 

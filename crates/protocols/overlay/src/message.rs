@@ -1,7 +1,9 @@
 //! Messages between members and services, as bytes. `docs/wire-overlay.md` has every field. All integers are
 //! big-endian.
 
+pub mod listing;
 pub mod refusal;
+mod size;
 
 use std::num::NonZeroU8;
 
@@ -14,14 +16,16 @@ use anabranch_topology::plan::Policy;
 use crate::bytes::{FieldError, Reader};
 use crate::domain::{ClassId, PATHS_MAX};
 use crate::publication::{Name, SignedPublication, put_content, read_content};
+use listing::{Page, PageRequest};
+use size::{PREFIX, put_as_fit};
+
+pub use size::MESSAGE_MAX;
 
 /// The first byte of every message.
 pub const MESSAGE: u8 = 0x82;
-/// The most bytes of a message: with two frame headers it fits where an mmTP request fits.
-pub const MESSAGE_MAX: usize = 1_150;
-/// The bytes of LOOKUP, PATHS and LINES, which have zeros after their fields. With the headers of frame, UDP
-/// and IP their answers are less than three times as long, so that a sender gains nothing by asking under
-/// another's address (as RFC 9000 §8.1).
+/// The bytes of LOOKUP, PATHS, LINES and LIST, which have zeros after their fields. With the headers of
+/// frame, UDP and IP their answers are less than three times as long, so that a sender gains nothing by
+/// asking under another's address (as RFC 9000 §8.1).
 pub const QUESTION_BYTES: usize = 400;
 /// The most targets of a request for paths.
 pub const TARGETS_MAX: usize = 8;
@@ -29,8 +33,6 @@ pub const TARGETS_MAX: usize = 8;
 pub const LINKS_MAX: usize = 64;
 /// The most lines of a [`Body::Down`].
 pub const DOWN_MAX: usize = 250;
-/// The bytes before the fields of a message.
-const PREFIX: usize = 12;
 
 const PUBLISH: u8 = 1;
 const PUBLISHED: u8 = 2;
@@ -45,6 +47,8 @@ const REFUSED: u8 = 10;
 const LINES: u8 = 11;
 const DOWN: u8 = 12;
 const OUTDATED: u8 = 13;
+const LIST: u8 = 14;
+const LISTED: u8 = 15;
 
 /// A message: a body, and the number of the call that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +107,10 @@ pub enum Body {
     },
     /// Topology manager to host: these lines are down.
     Down(Down),
+    /// Host to rendezvous: what is published?
+    List(PageRequest),
+    /// Rendezvous to host: this is a page of what is published.
+    Listed(Page),
 }
 
 /// Lines that are down.
@@ -247,6 +255,8 @@ impl Body {
             Self::Refused { .. } => REFUSED,
             Self::Lines { .. } => LINES,
             Self::Down(_) => DOWN,
+            Self::List(_) => LIST,
+            Self::Listed(_) => LISTED,
         }
     }
 
@@ -290,6 +300,8 @@ impl Body {
                 out.push(down.lines.len() as u8);
                 down.lines.iter().for_each(|line| out.extend_from_slice(&line.to_be_bytes()));
             }
+            Self::List(request) => request.put(out),
+            Self::Listed(page) => page.put(out),
         }
     }
 }
@@ -365,24 +377,9 @@ impl Message {
     }
 }
 
-/// Writes the number of elements, and as many elements as a message has room for.
-fn put_as_fit<T>(out: &mut Vec<u8>, all: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
-    let count_at = out.len();
-    out.push(0);
-    for one in all {
-        let before = out.len();
-        put(out, one);
-        if out.len() > MESSAGE_MAX {
-            out.truncate(before);
-            break;
-        }
-        out[count_at] += 1;
-    }
-}
-
 /// Whether a message of this type is padded to the length that its answer requires.
 const fn is_question(kind: u8) -> bool {
-    matches!(kind, LOOKUP | PATHS | LINES)
+    matches!(kind, LOOKUP | PATHS | LINES | LIST)
 }
 
 /// The value that stands for an unknown delay.
@@ -453,6 +450,8 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
             let lines = (0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?;
             Body::Down(Down { forwarders, known, lines })
         }
+        LIST => Body::List(PageRequest::read(reader)?),
+        LISTED => Body::Listed(Page::read(reader)?),
         _ => return Err(MessageError::Type),
     })
 }

@@ -92,7 +92,12 @@ impl Name {
 
     /// Returns the bound that is before every name in their order. It is no name itself.
     pub(crate) fn lowest() -> Self {
-        Self { scope: Scope(Arc::default()), label: Arc::default() }
+        Self::lowest_of(Scope(Arc::default()))
+    }
+
+    /// Returns the bound that is before every name of a scope in their order. It is no name itself.
+    pub(crate) fn lowest_of(scope: Scope) -> Self {
+        Self { scope, label: Arc::default() }
     }
 
     /// Returns the scope, which owns the name.
@@ -227,6 +232,17 @@ pub struct Publication {
     pub lease_s: u32,
 }
 
+/// A name, and the host and port that publish it: a rendezvous keeps one publication of each key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The name.
+    pub name: Name,
+    /// The host.
+    pub node: NodeId,
+    /// The UDP port of the host.
+    pub port: u16,
+}
+
 /// Why a publication is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
@@ -314,19 +330,59 @@ pub(crate) fn read_content(reader: &mut Reader<'_>) -> Result<ContentId, FieldEr
     if content.length > LENGTH_MAX { Err(FieldError::Value) } else { Ok(content) }
 }
 
+impl Scope {
+    /// Appends the scope.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.0.len() as u8);
+        out.extend_from_slice(self.0.as_bytes());
+    }
+
+    /// Reads a scope.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
+        reader.text()?.parse().map_err(|_| FieldError::Value)
+    }
+}
+
 impl Name {
     /// Appends the name.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.push(self.scope.0.len() as u8);
-        out.extend_from_slice(self.scope.0.as_bytes());
+        self.scope.put(out);
         out.push(self.label.len() as u8);
         out.extend_from_slice(self.label.as_bytes());
     }
 
     /// Reads a name.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
-        let scope = reader.text()?.parse().map_err(|_| FieldError::Value)?;
+        let scope = Scope::read(reader)?;
         Self::new(scope, reader.text()?).map_err(|_| FieldError::Value)
+    }
+}
+
+impl Key {
+    /// Returns the key of a publication.
+    #[must_use]
+    pub fn of(publication: &Publication) -> Self {
+        Self { name: publication.name.clone(), node: publication.node, port: publication.port }
+    }
+
+    /// Returns the key as bytes, which no other key has.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// Appends the key.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        self.name.put(out);
+        out.extend_from_slice(&self.node.0.to_be_bytes());
+        out.extend_from_slice(&self.port.to_be_bytes());
+    }
+
+    /// Reads a key.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
+        Ok(Self { name: Name::read(reader)?, node: NodeId(reader.u32()?), port: reader.u16()? })
     }
 }
 
@@ -409,6 +465,13 @@ pub(crate) mod tests {
         assert_eq!(key.public().to_string().to_lowercase().parse(), Ok(key.public()));
         assert!("short".parse::<PublicKey>().is_err());
         assert!(!format!("{key:?}").contains(&key.secret_text()));
+    }
+
+    #[test]
+    fn keys_differ_as_bytes() {
+        let of = |name: &str, port| Key::of(&Publication { port, ..publication(name) }).to_bytes();
+        assert_ne!(of("films/x", 1), of("films/x", 2));
+        assert_ne!(of("films/x1", 1), of("films/x", 1));
     }
 
     #[test]

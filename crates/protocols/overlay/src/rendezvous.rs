@@ -1,5 +1,5 @@
 //! The rendezvous keeps publications while their leases last, and tells which hosts publish a name or a
-//! content.
+//! content, and which publications there are.
 //!
 //! Its time is the time since 1970, because publications have dates. It reports each change of its records as
 //! a [`Change`], so that a world can write it down; [`Rendezvous::restore`] takes the records back. A change
@@ -15,6 +15,7 @@ pub mod shared;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use anabranch_algo::{Machine, Output, Time};
@@ -24,12 +25,13 @@ use anabranch_topology::graph::NodeId;
 use anabranch_topology::keyed::DomainKey;
 
 use crate::domain::Domain;
+use crate::message::listing::{Page, PageRequest, Position};
 use crate::message::{Body, Message, Wanted};
-use crate::publication::{Name, Rejection, SignedPublication};
+use crate::publication::{Key, Name, Rejection, SignedPublication};
 use crate::seal::Sealer;
-use rules::{Asked, CANDIDATES_MAX};
+use rules::{ANSWERS_MAX, Asked, CANDIDATES_MAX};
 
-pub use record::{Key, Record, RecordError};
+pub use record::{Record, RecordError};
 pub use rules::Counters;
 
 /// The most publications that are kept.
@@ -258,6 +260,31 @@ impl Rendezvous {
         self.counters.looked_up(known);
         body
     }
+
+    /// Returns a page of the list of publications. The list is in the order of the keys, so it is one part. A
+    /// page is made of [`CANDIDATES_MAX`] records at most, of which many may be over.
+    fn list(&mut self, request: PageRequest) -> Body {
+        let PageRequest { scope, from } = request;
+        let name = scope.clone().map_or_else(Name::lowest, Name::lowest_of);
+        let first = Key { name, node: NodeId(0), port: 0 };
+        let from = match from.after {
+            Some(after) if after >= first => Bound::Excluded(after),
+            _ => Bound::Included(first),
+        };
+        let all = self.kept.range((from, Bound::Unbounded));
+        let all = all.take_while(|(key, _)| scope.as_ref().is_none_or(|scope| key.name.scope() == scope));
+        let (mut found, mut last, mut rest) = (Vec::new(), None, None);
+        for (looked, (key, entry)) in all.enumerate() {
+            if looked == CANDIDATES_MAX || found.len() == ANSWERS_MAX {
+                rest = Some(Position { cursor: 0, after: last });
+                break;
+            }
+            found.extend((!entry.over).then_some(&entry.record.signed));
+            last = Some(key.clone());
+        }
+        let page = Page::of(found, 0, rest);
+        self.counters.listed(page)
+    }
 }
 
 impl Machine for Rendezvous {
@@ -275,6 +302,7 @@ impl Machine for Rendezvous {
         let body = match asked {
             Asked::Publish(signed) => self.publish(now, &from, signed),
             Asked::LookUp(wanted) => self.look_up(&wanted),
+            Asked::List(request) => self.list(request),
             Asked::Elsewhere(body) => body,
         };
         self.answers.push(now, from, call, body);

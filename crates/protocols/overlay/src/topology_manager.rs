@@ -509,7 +509,7 @@ impl Machine for TopologyManager {
                     self.watch(key, watcher);
                 }
             }
-            Ok(Message { call, body: Body::Publish(_) | Body::Lookup(_) }) => {
+            Ok(Message { call, body: Body::Publish(_) | Body::Lookup(_) | Body::List(_) }) => {
                 self.counters.dropped += 1;
                 self.answer(now, from, call, Body::Refused { reason: refusal::NOT_HERE });
             }

@@ -1,12 +1,14 @@
 //! Holds the state of a queue discipline, of any kind.
 
-use crate::Discipline;
 use crate::codel::Codel;
+use crate::config::{Discipline, LinkConfig};
 use crate::fq_codel::FqCodel;
 use crate::packet::Packet;
 use crate::pie::Pie;
+use crate::red::{Red, Thresholds};
 use crate::rng::RngSeed;
 use crate::targeted_drop::TargetedDrop;
+use crate::trace::Trace;
 use anabranch_algo::Time;
 
 /// Holds the state of a queue discipline; `None` for disciplines without a state.
@@ -16,12 +18,13 @@ pub(crate) enum Aqm<P> {
     Codel(Codel),
     FqCodel(Box<FqCodel<P>>),
     Pie(Box<Pie>),
+    Red(Box<Red>),
     TargetedDrop(TargetedDrop),
 }
 
 impl<P: Packet> Aqm<P> {
-    pub(crate) fn new(discipline: Discipline, rng_seed: RngSeed) -> Self {
-        match discipline {
+    pub(crate) fn new(config: &LinkConfig, rng_seed: RngSeed) -> Self {
+        match config.discipline {
             Discipline::DropTail | Discipline::Random { .. } => Self::None,
             Discipline::CoDel { target, interval, ecn } => Self::Codel(Codel::new(target, interval, ecn)),
             Discipline::FqCodel { target, interval, ecn, flows, quantum_bytes } => {
@@ -30,6 +33,11 @@ impl<P: Packet> Aqm<P> {
             }
             Discipline::Pie { target, burst, ecn } => {
                 Self::Pie(Box::new(Pie::new(target, burst, ecn, rng_seed.stream("pie"))))
+            }
+            Discipline::Red { min_bytes, max_bytes, drop, weight, ecn } => {
+                let thresholds = Thresholds { min_bytes, max_bytes, drop, weight, ecn };
+                let trace_rate = config.trace.as_ref().map(Trace::mean_rate);
+                Self::Red(Box::new(Red::new(thresholds, trace_rate, rng_seed.stream("red"))))
             }
             Discipline::TargetedDrop { above_packets, hold, policy } => {
                 Self::TargetedDrop(TargetedDrop::new(above_packets, hold, policy, rng_seed.stream("victims")))

@@ -73,6 +73,22 @@ pub enum Discipline {
         /// while the probability is at most 0.1.
         ecn: bool,
     },
+    /// RED (Floyd, Jacobson 1993), gentle: drops arriving packets with a probability that grows with the
+    /// average length of the queue.
+    Red {
+        /// The average length, in bytes, up to which no packet is dropped.
+        min_bytes: u64,
+        /// The average length, in bytes, at which the probability is `drop`. It is 1 at twice this length.
+        max_bytes: u64,
+        /// The probability of a drop at `max_bytes`; from there to the next drop it grows, so that the
+        /// distances between drops are uniform.
+        drop: f64,
+        /// The weight of the queue's length at an arrival in the average.
+        weight: f64,
+        /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect),
+        /// while the average is below `max_bytes`.
+        ecn: bool,
+    },
     /// Congestion events whose victims the experiment chooses. A packet that arrives when more than
     /// `above_packets` are queued causes an event, if the last event is at least `hold` ago. Each victim then
     /// loses its first waiting [data packet](crate::Packet::flow), not counting the packet being sent.

@@ -3,10 +3,10 @@
 use crate::aqm::Aqm;
 use crate::codel::Queued;
 use crate::config::{LinkChange, LinkConfig, Room};
+use crate::fate::Fate;
 use crate::histogram::Histogram;
 use crate::loss::GilbertState;
 use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
-use crate::pie::Fate;
 use crate::rng::{Rng, RngSeed};
 use crate::scripted_loss::ScriptedLoss;
 use crate::trace::TraceTransmitter;
@@ -149,7 +149,7 @@ impl<P: Packet> EventLink<P> {
                 Some(trace) => Transmitter::Trace(TraceTransmitter::new(trace.clone())),
             },
             granted: false,
-            aqm: Aqm::new(config.discipline, rng_seed),
+            aqm: Aqm::new(&config, rng_seed),
             gilbert: config.bursts.map(|model| GilbertState::new(model, rng_seed.stream("bursts"))),
             scripted_loss: ScriptedLoss::new(&config.scripted_drops, &config.scripted_flow_drops),
             sojourns: config.trace.is_some().then(Histogram::new),
@@ -251,12 +251,13 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Returns the time that a packet arriving at `at` would wait. It follows from the rate; without a rate,
-    /// it is the time that the first packet has been here.
+    /// Returns the time that a packet arriving at `at` would wait. It follows from the rate. Without a rate
+    /// of its own (a trace, a shared medium) it is the time that the first packet has been here.
     fn queue_delay(&self, at: Time) -> Span {
-        match (&self.config.trace, self.config.rate.map(Rate::as_bytes)) {
-            (None, None) => Span::ZERO,
-            (None, Some(rate @ 1..)) => {
+        let is_own = self.config.trace.is_none() && self.config.medium.is_none();
+        match self.config.rate.map(Rate::as_bytes) {
+            None if is_own => Span::ZERO,
+            Some(rate @ 1..) if is_own => {
                 let nanos = u128::from(self.queued_bytes) * 1_000_000_000 / u128::from(rate);
                 Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
             }
@@ -314,7 +315,7 @@ impl<P: Packet> EventLink<P> {
         if let Some(reason) = self.queue_drop(bytes) {
             return self.drop(at, reason, packet);
         }
-        match self.pie_fate(at, &packet) {
+        match self.early_fate(at, &packet) {
             Fate::Queued => {}
             Fate::Marked => {
                 packet.mark();
@@ -344,14 +345,24 @@ impl<P: Packet> EventLink<P> {
         self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.packets() as u64);
     }
 
-    /// Lets PIE, if the queue has it, decide about an arriving packet.
-    fn pie_fate(&mut self, at: Time, packet: &P) -> Fate {
-        if !matches!(self.aqm, Aqm::Pie(_)) {
-            return Fate::Queued;
+    /// Lets PIE or RED, if the queue has one of them, decide about an arriving packet.
+    fn early_fate(&mut self, at: Time, packet: &P) -> Fate {
+        let delay = if matches!(self.aqm, Aqm::Pie(_)) { self.queue_delay(at) } else { Span::ZERO };
+        let (queued_bytes, bytes, is_ect) = (self.queued_bytes, packet.bytes(), packet.is_ect());
+        match &mut self.aqm {
+            Aqm::Pie(pie) => pie.arrival(at, delay, queued_bytes, bytes, is_ect),
+            Aqm::Red(red) => red.arrival(at, queued_bytes, bytes, self.config.rate, is_ect),
+            _ => Fate::Queued,
         }
-        let (delay, queued_bytes) = (self.queue_delay(at), self.queued_bytes);
-        let Aqm::Pie(pie) = &mut self.aqm else { return Fate::Queued };
-        pie.arrival(at, delay, queued_bytes, packet.bytes(), packet.is_ect())
+    }
+
+    /// Tells RED, if the queue has it, that the queue has become empty.
+    fn note_idle(&mut self, at: Time) {
+        if let Aqm::Red(red) = &mut self.aqm
+            && self.queue.is_empty()
+        {
+            red.idle(at);
+        }
     }
 
     /// Drops packets from the longest queue of FQ-CoDel while there are more than the limits allow.
@@ -479,6 +490,7 @@ impl<P: Packet> EventLink<P> {
             sojourns.record(at.since(since));
         }
         self.queued_bytes -= u64::from(bytes);
+        self.note_idle(at);
         self.start_next(at, true);
         let bursts = self.gilbert.as_mut().is_some_and(GilbertState::next_is_lost);
         if self.fault_rngs.loss.chance(self.config.loss) || bursts {
@@ -531,6 +543,7 @@ impl<P: Packet> EventLink<P> {
                     while let Some(Queued { packet, .. }) = self.queue.pop_front() {
                         self.drop(at, DropReason::Down, packet);
                     }
+                    self.note_idle(at);
                     if let Aqm::FqCodel(queues) = &mut self.aqm {
                         let waiting: Vec<P> = queues.drain().collect();
                         waiting.into_iter().for_each(|packet| self.drop(at, DropReason::Down, packet));

@@ -4,7 +4,8 @@
 //! queues first, a quantum of bytes each, then the old queues. Above the limit of the link, the queue with
 //! the most bytes loses its head. [`Packet::flow_key`] tells flows apart.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::codel::{Codel, Queued};
 use crate::packet::Packet;
@@ -26,6 +27,22 @@ pub(crate) struct FqCodel<P> {
     new: VecDeque<u64>,
     old: VecDeque<u64>,
     packets: usize,
+    /// The queues by their bytes, for [`pop_fattest`](Self::pop_fattest). It is made when that is called
+    /// first, so that a link whose limit is never reached has no work with it.
+    by_bytes: Option<BySize>,
+}
+
+/// Holds buckets by the bytes of their queues; of several with the same bytes the lowest bucket is the last.
+#[derive(Clone, Debug, Default)]
+struct BySize(BTreeSet<(u64, Reverse<u64>)>);
+
+impl BySize {
+    fn change(&mut self, bucket: u64, before: u64, after: u64) {
+        self.0.remove(&(before, Reverse(bucket)));
+        if after > 0 {
+            self.0.insert((after, Reverse(bucket)));
+        }
+    }
 }
 
 /// Holds the queue for the flows of one bucket.
@@ -52,6 +69,7 @@ impl<P: Packet> FqCodel<P> {
             new: VecDeque::new(),
             old: VecDeque::new(),
             packets: 0,
+            by_bytes: None,
         }
     }
 
@@ -70,7 +88,11 @@ impl<P: Packet> FqCodel<P> {
             codel: self.codel.clone(),
             active: false,
         });
+        let before = queue.bytes;
         queue.bytes += u64::from(queued.bytes);
+        if let Some(sizes) = &mut self.by_bytes {
+            sizes.change(bucket, before, queue.bytes);
+        }
         queue.packets.push_back(queued);
         self.packets += 1;
         if !queue.active {
@@ -93,11 +115,15 @@ impl<P: Packet> FqCodel<P> {
                 self.old.push_back(bucket);
                 continue;
             }
-            let before = queue.packets.len();
+            let (before, bytes_before) = (queue.packets.len(), queue.bytes);
             let marked = queue.codel.select_head(now, &mut queue.packets, &mut queue.bytes, &mut drop);
             self.packets -= before - queue.packets.len();
-            if let Some(head) = queue.packets.pop_front() {
-                queue.bytes -= u64::from(head.bytes);
+            let head = queue.packets.pop_front();
+            queue.bytes -= head.as_ref().map_or(0, |head| u64::from(head.bytes));
+            if let Some(sizes) = &mut self.by_bytes {
+                sizes.change(bucket, bytes_before, queue.bytes);
+            }
+            if let Some(head) = head {
                 queue.credit -= i64::from(head.bytes);
                 self.packets -= 1;
                 return Some((head, marked));
@@ -115,9 +141,15 @@ impl<P: Packet> FqCodel<P> {
     /// Removes the head of the queue with the most bytes; of several such queues, the queue with the lowest
     /// bucket.
     pub(crate) fn pop_fattest(&mut self) -> Option<P> {
-        let fattest = self.queues.values_mut().rev().max_by_key(|queue| queue.bytes)?;
+        let sizes = self.by_bytes.get_or_insert_with(|| {
+            let queues = self.queues.iter().filter(|(_, queue)| queue.bytes > 0);
+            BySize(queues.map(|(bucket, queue)| (queue.bytes, Reverse(*bucket))).collect())
+        });
+        let (before, Reverse(bucket)) = *sizes.0.last()?;
+        let fattest = self.queues.get_mut(&bucket)?;
         let head = fattest.packets.pop_front()?;
         fattest.bytes -= u64::from(head.bytes);
+        sizes.change(bucket, before, fattest.bytes);
         self.packets -= 1;
         Some(head.packet)
     }
@@ -127,6 +159,7 @@ impl<P: Packet> FqCodel<P> {
         self.new.clear();
         self.old.clear();
         self.packets = 0;
+        self.by_bytes = None;
         std::mem::take(&mut self.queues).into_values().flat_map(|queue| queue.packets).map(|q| q.packet)
     }
 }
@@ -236,6 +269,32 @@ mod tests {
         let full: Vec<_> = dropped.iter().filter(|(reason, _)| *reason == DropReason::Queue).collect();
         assert!(full.len() > 1_000 && full.iter().all(|(_, p)| p.flow == 1), "{}", full.len());
         assert_eq!(stats.queue_max_packets, 50);
+    }
+
+    #[test]
+    fn the_longest_queue_is_found_as_a_scan_finds_it() {
+        let codel = Codel::new(Span::from_millis(5), Span::from_millis(100), false);
+        let mut queues = FqCodel::new(codel, 16, 1_514, 3);
+        let mut rng = crate::Rng::new(1);
+        let mut now = Time::ZERO;
+        for number in 0..20_000 {
+            now += Span::from_micros(rng.below(900));
+            let (flow, bytes) = (rng.below(40) as u32, 1 + rng.below(5) as u32 * 100);
+            queues.push(Queued { bytes, since: now, packet: Probe { flow, bytes, sent: now } });
+            match rng.below(5) {
+                0 | 1 => drop(queues.pop(now, |_| {})),
+                2 | 3 if number > 100 => {
+                    let scan = queues.queues.iter().rev().max_by_key(|(_, queue)| queue.bytes);
+                    let expected = scan.and_then(|(_, queue)| queue.packets.front()).map(|head| head.packet);
+                    assert_eq!(queues.pop_fattest(), expected);
+                }
+                _ => {}
+            }
+            if rng.chance(0.001) {
+                let waiting = queues.len();
+                assert_eq!(queues.drain().count(), waiting);
+            }
+        }
     }
 
     #[test]

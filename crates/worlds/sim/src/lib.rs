@@ -15,7 +15,8 @@
 //! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is either a `fifo_link` or an
 //!   `event_link`. In the former, the fate of a packet is known when it is offered (one queue, one wake-up).
 //!   In the latter, every step happens when its time comes.
-//! * `codel`, `fq_codel`, `pie`, `targeted_drop`: queue disciplines; `aqm`: one of them.
+//! * `codel`, `fq_codel`, `pie`, `red`, `targeted_drop`: queue disciplines; `aqm`: one of them;
+//!   `fate`: what it decides.
 //! * [`loss`]: loss in bursts.
 //! * `scripted_loss`: loss of packets by their numbers.
 //! * [`trace`]: links that follow a recording.
@@ -56,6 +57,7 @@ mod codel;
 pub mod config;
 pub mod cross_traffic;
 mod event_link;
+mod fate;
 mod fifo_link;
 mod fq_codel;
 pub mod histogram;
@@ -67,6 +69,7 @@ mod packet;
 mod pie;
 pub mod queue;
 mod radix_heap;
+mod red;
 pub mod rng;
 mod scripted_loss;
 pub mod stats;

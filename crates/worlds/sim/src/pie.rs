@@ -2,12 +2,13 @@
 //! probability, so that the delay of the queue settles at a target.
 //!
 //! Follows RFC 8033, sections 4.1 to 4.5 and its appendix A, with the values of section 4.2 for a period of
-//! 15 ms. The delay is the queue over the rate; on a link that plays a trace it is the time for which the
-//! packet being sent has been there. Of the optional parts (section 5) it has ECN (5.1), which marks as long
-//! as the probability is at most one in ten. The other optional parts are missing: no de-randomization, no
-//! cap on steps.
+//! 15 ms. The delay is the queue over the rate; on a link that plays a trace or shares a medium it is the
+//! time for which the first packet has been there. Of the optional parts (section 5) it has ECN (5.1), which
+//! marks as long as the probability is at most one in ten. The other optional parts are missing: no
+//! de-randomization, no cap on steps.
 
 use crate::Rng;
+use crate::fate::Fate;
 use anabranch_algo::{Span, Time};
 
 /// The period of the controller, `T_UPDATE`.
@@ -27,17 +28,6 @@ const DECAY: f64 = 0.98;
 const INACTIVE_BELOW: f64 = 0.2;
 /// The probability up to which packets are marked instead of dropped.
 const MARK_UP_TO: f64 = 0.1;
-
-/// Says whether an arriving packet is queued, marked or dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is queued.
-    Queued,
-    /// It is marked and queued.
-    Marked,
-    /// It is dropped.
-    Dropped,
-}
 
 /// Holds the state of PIE for one queue.
 #[derive(Clone, Debug)]

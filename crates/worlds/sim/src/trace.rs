@@ -6,7 +6,7 @@
 //! share one. Unused bytes of an opportunity are lost. The last line is also the length of the trace, after
 //! which it starts again. A packet that arrives exactly at the time of an opportunity comes too late for it.
 
-use anabranch_algo::{Span, Time};
+use anabranch_algo::{Rate, Span, Time};
 use std::fmt;
 use std::sync::Arc;
 
@@ -143,6 +143,13 @@ impl Trace {
             p95_mbit: rank(95),
             outage: Span::from_millis(u64::from(outage_ms)),
         }
+    }
+
+    /// Returns the mean rate of the trace.
+    #[must_use]
+    pub fn mean_rate(&self) -> Rate {
+        let bytes = self.at_ms.len() as u64 * u64::from(OPPORTUNITY_BYTES);
+        Rate::from_bytes(bytes * 1_000 / self.period_ms())
     }
 
     /// Returns the bytes that the link offers after `from` and up to `until`.

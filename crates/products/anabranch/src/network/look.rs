@@ -1,18 +1,15 @@
 //! Shows the state of a network as one of its hosts learns it: which lines are down, and which paths a
 //! transfer would take.
 
-use anabranch_algo::{Machine, Span, Time};
-use anabranch_overlay::call::Sent;
-use anabranch_overlay::client::{Event, Found, Member, ServiceKind, Subscription};
-use anabranch_overlay::domain::{PathChoice, Service};
-use anabranch_overlay::message::{Body, Down, PathsRequest, Routes, Wanted, refusal};
+use anabranch_algo::Span;
+use anabranch_overlay::client::{Event, Found, ServiceKind, Subscription};
+use anabranch_overlay::domain::PathChoice;
+use anabranch_overlay::message::{Body, Down, PathsRequest, Routes, Wanted};
 use anabranch_overlay::publication::Name;
-use anabranch_overlay::question::Question;
 use anabranch_topology::graph::{LinkId, NodeId};
 
-use super::agent::{drain, listen};
-use super::line_sockets::LineSockets;
-use super::place::{Place, unknown_scope};
+use super::asker::{AskedService, Asker, must_be_host, refused};
+use super::place::Place;
 use crate::{Error, Result, Stop};
 
 /// The destination of the paths of a transfer.
@@ -79,10 +76,7 @@ pub fn look(
     stop: &Stop,
 ) -> Result<NetworkLook> {
     let (domain, here) = (place.domain(), place.node());
-    let name = place.node_name();
-    if domain.is_forwarder(here) {
-        return Err(Error::usage(format!("{name} forwards in the domain {}: hosts are told", domain.name)));
-    }
+    must_be_host(place)?;
     if let Some(Destination::Host(to)) = to
         && (*to == here || domain.is_forwarder(*to))
     {
@@ -93,17 +87,14 @@ pub fn look(
         )));
     }
     let paths = place.path_choice(class)?;
-    let sockets = LineSockets::bind(&place.addresses(), 0)?;
-    let member = place.member(sockets.port(), sockets.clock)?;
-    let give_up_at = sockets.clock.now() + within;
-    let mut asker = Asker { place, paths, sockets, member, questions: 0, give_up_at, stop };
+    let mut asker = Asker::new(place, within, stop)?;
     let mut look = NetworkLook::default();
-    asker.lines(&mut look)?;
+    lines(&mut asker, &mut look)?;
     let (hosts, routes) = match to {
         None => return Ok(look),
-        Some(Destination::Host(to)) => (vec![*to], asker.paths(*to)?),
+        Some(Destination::Host(to)) => (vec![*to], paths_to(&mut asker, paths, *to)?),
         Some(Destination::Name(name)) => {
-            let (found, routes) = asker.find(name)?;
+            let (found, routes) = find(&mut asker, paths, name)?;
             look.publishers = found.hosts.iter().map(|(host, _)| *host).collect();
             (look.publishers.clone(), routes)
         }
@@ -120,141 +111,62 @@ pub fn look(
     Ok(look)
 }
 
-struct Asker<'a> {
-    place: &'a Place,
-    paths: PathChoice,
-    sockets: LineSockets,
-    member: Member,
-    questions: u64,
-    give_up_at: Time,
-    stop: &'a Stop,
-}
-
-impl Asker<'_> {
-    fn lines(&mut self, look: &mut NetworkLook) -> Result<()> {
-        let mut from = 0;
-        loop {
-            let Down { forwarders, known, lines } = match self.ask(Body::Lines { from })? {
+/// Asks which lines are down.
+fn lines(asker: &mut Asker<'_>, look: &mut NetworkLook) -> Result<()> {
+    let mut from = 0;
+    loop {
+        let Down { forwarders, known, lines } =
+            match asker.ask(AskedService::Topology, Body::Lines { from })? {
                 Body::Down(down) => down,
-                other => return Err(not_asked_for(&other)),
+                other => return Err(AskedService::Topology.not_asked_for(&other)),
             };
-            look.forwarders = forwarders;
-            let rest = known as usize > lines.len();
-            // Each answer has lines with higher numbers than the one before, so this ends.
-            look.down.extend(lines.iter().filter(|line| **line >= from));
-            match look.down.last() {
-                Some(last) if rest && *last >= from => from = last.saturating_add(1),
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    fn paths(&mut self, to: NodeId) -> Result<Routes> {
-        let PathChoice { policy, per_host, class } = self.paths;
-        let request = PathsRequest {
-            from: self.member.node,
-            port: self.member.port,
-            targets: vec![to],
-            k: per_host,
-            policy,
-            class,
-            lease_s: 0,
-        };
-        match self.ask(Body::Paths(request))? {
-            Body::Routes(routes) => Ok(routes),
-            other => Err(not_asked_for(&other)),
-        }
-    }
-
-    /// Asks the topology manager a question and returns its answer.
-    fn ask(&mut self, body: Body) -> Result<Body> {
-        let now = self.sockets.clock.now();
-        let service = self.place.domain().topology;
-        let mut question = Question::new(&self.member, service, self.questions, body, now);
-        self.questions += 1;
-        if !question.can_reach_service() {
-            return Err(self.no_line("the topology manager", service));
-        }
-        self.run(&mut question, "the topology manager", |answer, _| Ok(Some(answer)))
-    }
-
-    fn find(&mut self, name: &Name) -> Result<(Found, Routes)> {
-        let domain = self.place.domain();
-        if domain.scope_key(name.scope()).is_none() {
-            return Err(Error::usage(unknown_scope(domain, name.scope())));
-        }
-        let now = self.sockets.clock.now();
-        let (member, wanted) = (self.member.clone(), Wanted::Name(name.clone()));
-        let mut subscription = Subscription::new(member, wanted, self.paths, now);
-        if !subscription.can_reach_services() {
-            return Err(self.no_line("the rendezvous", domain.rendezvous));
-        }
-        let mut found = None;
-        self.run(&mut subscription, "the rendezvous", |event, silent| {
-            match event {
-                Event::Found(it) => found = Some(it),
-                Event::Routes(routes) => return Ok(found.take().map(|found| (found, routes))),
-                Event::Unknown => return Err(Error::not_found(format!("nobody publishes {name} now"))),
-                Event::Refused(reason) => return Err(refused(reason)),
-                Event::Silent(ServiceKind::Topology) => *silent = "the topology manager",
-                Event::Silent(_) | Event::Answers(_) => {}
-            }
-            Ok(None)
-        })
-    }
-
-    fn no_line(&self, what: &str, service: Service) -> Error {
-        Error::unreachable(format!(
-            "in the domain {} no line leads from {} to {what} on {}",
-            self.place.domain().name,
-            self.place.node_name(),
-            self.place.name_of(service.node)
-        ))
-    }
-
-    /// Runs a machine until `tell` returns the wanted result. `service` is the service whose answer is
-    /// awaited; `tell` may replace it.
-    fn run<M, T>(
-        &mut self,
-        machine: &mut M,
-        service: &'static str,
-        mut tell: impl FnMut(M::Event, &mut &'static str) -> Result<Option<T>>,
-    ) -> Result<T>
-    where
-        M: for<'a> Machine<Input<'a> = &'a [u8], Transmit = Sent>,
-    {
-        let mut service = service;
-        loop {
-            let now = self.sockets.clock.now();
-            let mut events = Vec::new();
-            let due = drain(machine, now, self.place, &self.sockets, |event| events.push(event));
-            for event in events {
-                if let Some(wanted) = tell(event, &mut service)? {
-                    return Ok(wanted);
-                }
-            }
-            if self.stop.is_stopped() {
-                return Err(Error::interrupted("interrupted"));
-            }
-            if now >= self.give_up_at {
-                return Err(Error::unreachable(format!(
-                    "{service} of {} does not answer {}",
-                    self.place.domain().name,
-                    self.place.node_name()
-                )));
-            }
-            listen(machine, self.place, &mut self.sockets, due.min(self.give_up_at), self.stop)?;
+        look.forwarders = forwarders;
+        let rest = known as usize > lines.len();
+        // Each answer has lines with higher numbers than the one before, so this ends.
+        look.down.extend(lines.iter().filter(|line| **line >= from));
+        match look.down.last() {
+            Some(last) if rest && *last >= from => from = last.saturating_add(1),
+            _ => return Ok(()),
         }
     }
 }
 
-fn refused(reason: u8) -> Error {
-    Error::system(format!("a service of the network says: {}", refusal::text(reason)))
+/// Asks for the paths to a host.
+fn paths_to(asker: &mut Asker<'_>, paths: PathChoice, to: NodeId) -> Result<Routes> {
+    let PathChoice { policy, per_host, class } = paths;
+    let request = PathsRequest {
+        from: asker.member.node,
+        port: asker.member.port,
+        targets: vec![to],
+        k: per_host,
+        policy,
+        class,
+        lease_s: 0,
+    };
+    match asker.ask(AskedService::Topology, Body::Paths(request))? {
+        Body::Routes(routes) => Ok(routes),
+        other => Err(AskedService::Topology.not_asked_for(&other)),
+    }
 }
 
-fn not_asked_for(body: &Body) -> Error {
-    match body {
-        Body::Refused { reason } => refused(*reason),
-        _ => Error::system("the topology manager answers something else than was asked for"),
+/// Asks which hosts publish a name, and for the paths to them.
+fn find(asker: &mut Asker<'_>, paths: PathChoice, name: &Name) -> Result<(Found, Routes)> {
+    asker.must_have_scope(name.scope())?;
+    let (member, wanted) = (asker.member.clone(), Wanted::Name(name.clone()));
+    let mut subscription = Subscription::new(member, wanted, paths, asker.now());
+    if !subscription.can_reach_services() {
+        return Err(asker.no_line(AskedService::Rendezvous));
     }
+    let mut found = None;
+    asker.run(&mut subscription, AskedService::Rendezvous, |event, silent| {
+        match event {
+            Event::Found(it) => found = Some(it),
+            Event::Routes(routes) => return Ok(found.take().map(|found| (found, routes))),
+            Event::Unknown => return Err(Error::not_found(format!("nobody publishes {name} now"))),
+            Event::Refused(reason) => return Err(refused(reason)),
+            Event::Silent(ServiceKind::Topology) => *silent = AskedService::Topology,
+            Event::Silent(_) | Event::Answers(_) => {}
+        }
+        Ok(None)
+    })
 }

@@ -51,7 +51,7 @@ fn implied(scenario: &Scenario, observations: &Observations, violations: &mut Ve
             link.reorder.as_ref().is_some_and(|reorder| reorder.probability > 0.0),
             stats.reordered,
         );
-        never("a congestion event with chosen victims", link.victims.is_some(), stats.congestions);
+        never("a congestion event with chosen victims", link.queueing.victims.is_some(), stats.congestions);
         if stats.scripted_left > 0 {
             let scripted = (link.drop.len() + link.drop_of.len()) as u64;
             let came = scripted.saturating_sub(stats.scripted_left);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_sim::config::Discipline;
 use anabranch_sim::{
-    CrossTraffic, GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, Rng, VictimPolicy,
+    CrossTraffic, GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, Rng, Trace, VictimPolicy,
 };
 
-use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport};
+use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport, queueing};
 use crate::simulation::FLOW_DATAGRAMS;
 
 /// Rate that is assumed for a path or link without a rate (with a trace, with an access link). It decides
@@ -60,8 +60,8 @@ impl Links {
             mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
             ..LinkConfig::default()
         };
-        config.discipline = discipline(link);
         config.trace = link.trace.as_ref().map(|file| file.read().expect("checked: it is one").0.clone());
+        config.discipline = self.discipline(link, rate.or(config.trace.as_ref().map(Trace::mean_rate)));
         let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
         config.scripted_flow_drops = numbers.collect();
         config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
@@ -80,6 +80,44 @@ impl Links {
             }
         }
         config
+    }
+
+    /// Returns the discipline that a link's queue applies before it is full. `rate` is the mean rate.
+    fn discipline(&self, link: &Link, rate: Option<Rate>) -> Discipline {
+        if let Some(random) = &link.queueing.random {
+            return Discipline::Random { last_packets: random.band, p: random.drop };
+        }
+        if let Some(codel) = &link.queueing.codel {
+            let (target, interval, ecn) = (codel.target.0, codel.interval.0, codel.mark);
+            let SizeSpec::Bytes(quantum) = codel.quantum else {
+                unreachable!("checked: a quantum is in bytes")
+            };
+            return match codel.flows {
+                0 => Discipline::CoDel { target, interval, ecn },
+                flows => Discipline::FqCodel { target, interval, ecn, flows, quantum_bytes: quantum as u32 },
+            };
+        }
+        if let Some(pie) = &link.queueing.pie {
+            return Discipline::Pie { target: pie.target.0, burst: pie.burst.0, ecn: pie.mark };
+        }
+        if let Some(red) = &link.queueing.red {
+            return Discipline::Red {
+                min_bytes: self.bytes_in(red.min, rate),
+                max_bytes: self.bytes_in(red.max, rate),
+                drop: red.drop,
+                weight: red.weight,
+                ecn: red.mark,
+            };
+        }
+        link.queueing.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::TargetedDrop {
+            above_packets: victims.above,
+            hold: victims.hold.0,
+            policy: match victims.who {
+                queueing::VictimPolicy::All => VictimPolicy::All,
+                queueing::VictimPolicy::Share => VictimPolicy::Share,
+                queueing::VictimPolicy::Largest => VictimPolicy::Largest,
+            },
+        })
     }
 
     /// Returns an amount in bytes; a time means the bytes that `rate` sends in it.
@@ -163,31 +201,4 @@ pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
     let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
     let number = (paths + path) as u32;
     if mmtp { FLOW_DATAGRAMS | number } else { number }
-}
-
-/// Returns the discipline that a link's queue applies before it is full.
-fn discipline(link: &Link) -> Discipline {
-    if let Some(random) = &link.random {
-        return Discipline::Random { last_packets: random.band, p: random.drop };
-    }
-    if let Some(codel) = &link.codel {
-        let (target, interval, ecn) = (codel.target.0, codel.interval.0, codel.mark);
-        let SizeSpec::Bytes(quantum) = codel.quantum else { unreachable!("checked: a quantum is in bytes") };
-        return match codel.flows {
-            0 => Discipline::CoDel { target, interval, ecn },
-            flows => Discipline::FqCodel { target, interval, ecn, flows, quantum_bytes: quantum as u32 },
-        };
-    }
-    if let Some(pie) = &link.pie {
-        return Discipline::Pie { target: pie.target.0, burst: pie.burst.0, ecn: pie.mark };
-    }
-    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::TargetedDrop {
-        above_packets: victims.above,
-        hold: victims.hold.0,
-        policy: match victims.who {
-            scenario::VictimPolicy::All => VictimPolicy::All,
-            scenario::VictimPolicy::Share => VictimPolicy::Share,
-            scenario::VictimPolicy::Largest => VictimPolicy::Largest,
-        },
-    })
 }

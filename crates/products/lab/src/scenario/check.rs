@@ -7,6 +7,7 @@ use anabranch_algo::Span;
 use anabranch_algo::rtt::RTO_MIN;
 
 use super::error::ScenarioError;
+use super::queueing::Red;
 use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Sizes, Transport};
 use crate::hint::{hint, missing};
 
@@ -119,13 +120,7 @@ impl Scenario {
     fn check_link(&self, link: &Link, key: &str) -> Checked {
         let at = |field: &str| format!("{key}.{field}");
         self.positive(link.rate, at("rate"), "for a link that is down use a fault")?;
-        let queues = [
-            ("random", link.random.is_some()),
-            ("codel", link.codel.is_some()),
-            ("pie", link.pie.is_some()),
-            ("victims", link.victims.is_some()),
-        ];
-        let queues: Vec<_> = queues.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+        let queues = link.queueing.keys();
         ensure(queues.len() <= 1, key, || {
             format!("one queue discipline at a time, not {}", queues.join(" and "))
         })?;
@@ -142,7 +137,7 @@ impl Scenario {
         }
         let by = link.reorder.as_ref().is_none_or(|reorder| reorder.by.0 > Span::ZERO);
         ensure(by, at("reorder.by"), || "say by how much packets are held back".into())?;
-        if let Some(random) = &link.random {
+        if let Some(random) = &link.queueing.random {
             probability(random.drop, at("random.drop"))?;
             ensure(random.band > 0, at("random.band"), || "at least 1 packet".into())?;
         }
@@ -156,7 +151,7 @@ impl Scenario {
                 probability(value, at(&format!("gilbert.{field}")))?;
             }
         }
-        if let Some(codel) = &link.codel {
+        if let Some(codel) = &link.queueing.codel {
             let so = codel.target.0 > Span::ZERO && codel.target < codel.interval;
             ensure(so, at("codel"), || "`target` must be less than `interval`, and not 0".into())?;
             ensure(codel.flows <= CODEL_FLOWS_MAX, at("codel.flows"), || {
@@ -167,8 +162,11 @@ impl Scenario {
                 format!("from {QUANTUM_BYTES_MIN} to {PACKET_BYTES_MAX} B")
             })?;
         }
-        if let Some(pie) = &link.pie {
+        if let Some(pie) = &link.queueing.pie {
             ensure(pie.target.0 > Span::ZERO, at("pie.target"), || "a delay to aim at is not 0".into())?;
+        }
+        if let Some(red) = &link.queueing.red {
+            check_red(red, link.is_limited(), &at("red"))?;
         }
         if let Some(index) = link.drop.iter().position(|nth| *nth == 0) {
             return Err(ScenarioError::at(at(&format!("drop.{index}")), "packets are counted from 1"));
@@ -386,6 +384,29 @@ fn named(name: &str, what: &str) -> Checked {
     ensure(so, what, || format!("`{name}` is no name: letters, digits, `-` and `_`"))
 }
 
+/// Checks the parameters of RED; `is_limited` tells whether the link has a rate.
+fn check_red(red: &Red, is_limited: bool, key: &str) -> Checked {
+    let at = |field: &str| format!("{key}.{field}");
+    let (min, max, kind) = match (red.min, red.max) {
+        (SizeSpec::Bytes(min), SizeSpec::Bytes(max)) => (min, max, "B"),
+        (SizeSpec::Packets(min), SizeSpec::Packets(max)) => (min, max, "pkt"),
+        (SizeSpec::Time(min), SizeSpec::Time(max)) => (min.as_nanos(), max.as_nanos(), "ns"),
+        _ => {
+            return Err(ScenarioError::at(
+                key,
+                "`min` and `max` in one unit, please: the defaults are times",
+            ));
+        }
+    };
+    ensure(min < max, key, || "`min` must be less than `max`".into())?;
+    ensure(is_limited || kind != "ns", key, || {
+        "`min` and `max` are times, what the link sends in it, so the link needs a `rate`".into()
+    })?;
+    probability(red.drop, at("drop"))?;
+    probability(red.weight, at("weight"))?;
+    ensure(red.weight > 0.0, at("weight"), || "with a weight of 0 the average never changes".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Scenario;
@@ -500,6 +521,11 @@ mod tests {
             ),
             ("queue = \"50 ms\"", "codel = { flows = 1024, quantum = \"1 B\" }", "codel.quantum: from 256"),
             ("queue = \"50 ms\"", "pie = {}\ncodel = {}", "not codel and pie"),
+            ("queue = \"50 ms\"", "pie = {}\nred = {}", "not pie and red"),
+            ("queue = \"50 ms\"", "red = { max = \"5 ms\" }", "red: `min` must be less than `max`"),
+            ("queue = \"50 ms\"", "red = { max = \"20 pkt\" }", "red: `min` and `max` in one unit"),
+            ("queue = \"50 ms\"", "red = { weight = 0 }", "red.weight: "),
+            ("queue = \"50 ms\"", "red = { drop = 2.0 }", "red.drop: "),
             ("size = \"10 MB\"", "delayed_acks = \"40 ms\"", "flow.sp.delayed_acks: mmtp has no"),
             ("[flow.sp]\n", "delayed_acks = \"200 ms\"\n[flow.sp]\n", "shorter than 200 ms"),
             ("[flow.sp]\n", "arrivals = { every = \"1 s\" }\n[flow.sp]\n", "flow.mp.size: transfers that"),

@@ -1,13 +1,16 @@
 //! Defines the keys of a link.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
+use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::queueing::Queueing;
 use super::trace_file::TraceFile;
 use super::units::{Duration, RateSpec, SizeSpec, probability};
 
 /// One direction of a link.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Link {
     /// Rate. Default: unlimited.
     pub rate: Option<RateSpec>,
@@ -17,18 +20,12 @@ pub struct Link {
     pub jitter: Duration,
     /// Size of the queue; a time means the bytes that the link sends in it. Default: 1,000 packets.
     pub queue: Option<SizeSpec>,
-    /// Drops packets at random near the end of the queue, as htsim's RandomQueue.
-    pub random: Option<Random>,
-    /// CoDel (RFC 8289), or FQ-CoDel (RFC 8290).
-    pub codel: Option<Codel>,
-    /// PIE (RFC 8033).
-    pub pie: Option<Pie>,
-    /// Congestion events that hit chosen flows (Thomas, dissertation, Fig. 4.9).
-    pub victims: Option<TargetedDrop>,
+    /// What the queue does before it is full.
+    #[serde(flatten)]
+    pub queueing: Queueing,
     /// Marks packets (ECN) that arrive while more than this is queued.
     pub mark_above: Option<SizeSpec>,
     /// Probability of random loss of each packet: 0.01, or `"1 %"`.
-    #[serde(deserialize_with = "probability")]
     pub loss: f64,
     /// Losses in bursts.
     pub gilbert: Option<Gilbert>,
@@ -37,7 +34,6 @@ pub struct Link {
     /// Data packets of a flow to drop.
     pub drop_of: Vec<DropOf>,
     /// Probability that a packet arrives twice.
-    #[serde(deserialize_with = "probability")]
     pub duplicate: f64,
     /// Holds packets back, so that others overtake them.
     pub reorder: Option<Reorder>,
@@ -60,76 +56,88 @@ impl Link {
     /// Whether the link marks packets (ECN) that can carry a mark.
     #[must_use]
     pub fn marks(&self) -> bool {
-        let (codel, pie) = (self.codel.as_ref(), self.pie.as_ref());
-        self.mark_above.is_some() || codel.is_some_and(|codel| codel.mark) || pie.is_some_and(|pie| pie.mark)
+        self.mark_above.is_some() || self.queueing.marks()
     }
 }
 
-/// Random early drop in the last packets of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Random {
-    /// Number of the last places in the queue in which packets may be dropped.
-    pub band: u32,
-    /// Probability that a packet there is dropped.
-    #[serde(deserialize_with = "probability")]
-    pub drop: f64,
-}
+/// The keys of a link, those of its [`Queueing`] among them.
+const KEYS: &[&str] = &[
+    "rate",
+    "delay",
+    "jitter",
+    "queue",
+    "random",
+    "codel",
+    "pie",
+    "red",
+    "victims",
+    "mark_above",
+    "loss",
+    "gilbert",
+    "drop",
+    "drop_of",
+    "duplicate",
+    "reorder",
+    "trace",
+    "medium",
+    "weight",
+];
 
-impl Default for Random {
-    fn default() -> Self {
-        Self { band: 3, drop: 0.1 }
+/// Reads a link. The keys of [`Queueing`] stand among the others, and none but [`KEYS`] is allowed: serde's
+/// `flatten` cannot tell which keys there are.
+impl<'de> Deserialize<'de> for Link {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_struct("Link", KEYS, LinkVisitor)
     }
 }
 
-/// CoDel's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Codel {
-    /// Acceptable standing delay.
-    pub target: Duration,
-    /// Window over which the delay is judged.
-    pub interval: Duration,
-    /// Whether packets are marked instead of dropped.
-    pub mark: bool,
-    /// Number of queues for FQ-CoDel: flows are hashed into them, each with a CoDel of its own. 0: one queue
-    /// for all flows.
-    pub flows: u32,
-    /// Most bytes that an FQ-CoDel queue sends before the next queue's turn.
-    pub quantum: SizeSpec,
-}
+struct LinkVisitor;
 
-impl Default for Codel {
-    fn default() -> Self {
-        Self {
-            target: Duration(anabranch_algo::Span::from_millis(5)),
-            interval: Duration(anabranch_algo::Span::from_millis(100)),
-            mark: false,
-            flows: 0,
-            quantum: SizeSpec::Bytes(1_514),
+impl<'de> Visitor<'de> for LinkVisitor {
+    type Value = Link;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table with the keys of a link")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Link, A::Error> {
+        let mut link = Link::default();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "rate" => link.rate = map.next_value()?,
+                "delay" => link.delay = map.next_value()?,
+                "jitter" => link.jitter = map.next_value()?,
+                "queue" => link.queue = map.next_value()?,
+                "random" => link.queueing.random = map.next_value()?,
+                "codel" => link.queueing.codel = map.next_value()?,
+                "pie" => link.queueing.pie = map.next_value()?,
+                "red" => link.queueing.red = map.next_value()?,
+                "victims" => link.queueing.victims = map.next_value()?,
+                "mark_above" => link.mark_above = map.next_value()?,
+                "loss" => link.loss = map.next_value_seed(ProbabilitySeed)?,
+                "gilbert" => link.gilbert = map.next_value()?,
+                "drop" => link.drop = map.next_value()?,
+                "drop_of" => link.drop_of = map.next_value()?,
+                "duplicate" => link.duplicate = map.next_value_seed(ProbabilitySeed)?,
+                "reorder" => link.reorder = map.next_value()?,
+                "trace" => link.trace = map.next_value()?,
+                "medium" => link.medium = map.next_value()?,
+                "weight" => link.weight = map.next_value()?,
+                other => return Err(A::Error::unknown_field(other, KEYS)),
+            }
         }
+        Ok(link)
     }
 }
 
-/// PIE's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Pie {
-    /// Delay that PIE aims at.
-    pub target: Duration,
-    /// Time after congestion ends in which nothing is dropped.
-    pub burst: Duration,
-    /// Whether packets are marked instead of dropped, while the drop probability is at most a tenth.
-    pub mark: bool,
-}
+/// Reads a probability, as [`probability`] does.
+struct ProbabilitySeed;
 
-impl Default for Pie {
-    fn default() -> Self {
-        Self {
-            target: Duration(anabranch_algo::Span::from_millis(15)),
-            burst: Duration(anabranch_algo::Span::from_millis(150)),
-            mark: false,
-        }
+impl<'de> DeserializeSeed<'de> for ProbabilitySeed {
+    type Value = f64;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<f64, D::Error> {
+        probability(from)
     }
 }
 
@@ -142,30 +150,6 @@ pub struct Reorder {
     pub probability: f64,
     /// Time for which it is held back.
     pub by: Duration,
-}
-
-/// Congestion events that hit chosen flows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TargetedDrop {
-    /// Rule that selects the flows that lose a packet.
-    pub who: VictimPolicy,
-    /// An event happens when more packets than this are queued.
-    pub above: u32,
-    /// Least time between two events.
-    pub hold: Duration,
-}
-
-/// The rule that selects the subflows that a congestion event hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VictimPolicy {
-    /// Every subflow is hit: a global event.
-    All,
-    /// Each subflow is hit with the probability of its share of the queue.
-    Share,
-    /// The subflow with most packets queued is hit: a partial event.
-    Largest,
 }
 
 /// Gilbert–Elliott loss; the probabilities apply to each packet.

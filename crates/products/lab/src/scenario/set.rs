@@ -329,7 +329,10 @@ mod tests {
         }
         assert_eq!(s.link["c"].rate, Some(RateSpec::Packets(250.0)));
         assert_eq!(s.link["d"].rate, Some(RateSpec::Bytes(250_000.0)));
-        assert_eq!(s.link["d"].codel.as_ref().expect("codel").target, Duration(Span::from_millis(7)));
+        assert_eq!(
+            s.link["d"].queueing.codel.as_ref().expect("codel").target,
+            Duration(Span::from_millis(7))
+        );
         assert_eq!(s.link["d"].queue, Some(SizeSpec::Packets(53)));
         assert_eq!((s.link["c"].loss, &s.link["c"].drop), (0.5, &vec![1, 7]));
         for loss in ["1 %", "\"1 %\"", "0.01"] {

@@ -226,6 +226,16 @@ fn discipline(rng: &mut Rng) -> Discipline {
             burst: Span::from_millis(rng.below(200)),
             ecn: rng.chance(0.5),
         },
+        5 => {
+            let min_bytes = rng.below(100_000);
+            Discipline::Red {
+                min_bytes,
+                max_bytes: min_bytes + 1 + rng.below(100_000),
+                drop: rng.unit(),
+                weight: 0.0001 + 0.1 * rng.unit(),
+                ecn: rng.chance(0.5),
+            }
+        }
         _ => Discipline::DropTail,
     }
 }

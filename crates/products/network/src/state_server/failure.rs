@@ -12,29 +12,39 @@ pub(super) struct Failure {
     /// The text that follows the server's name in a sentence.
     pub(super) text: String,
     /// Whether a later attempt may succeed.
-    passes: bool,
+    pub(super) passes: bool,
+    /// The key whose table is too long to be read, if that is the reason.
+    pub(super) too_long: Option<String>,
 }
 
 impl Failure {
     pub(super) fn lasting(text: impl Into<String>) -> Self {
-        Self { text: text.into(), passes: false }
+        Self { text: text.into(), passes: false, too_long: None }
     }
 
     pub(super) fn passing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), passes: true }
+        Self { text: text.into(), passes: true, too_long: None }
     }
 
     /// Makes the failure of a login with a wrong name or password.
     pub(super) fn not_let_in(error: &RedisError) -> Self {
-        if matches!(error.code(), Some("NOAUTH" | "DENIED")) {
-            return Self::lasting(format!(
-                "wants a name and a password in `state`: {}",
-                printable(&error.to_string())
-            ));
+        match error.code() {
+            Some("NOAUTH" | "DENIED") => Self::wants_login(error),
+            _ => Self::wrong_login(error),
         }
-        let said = error.to_string();
-        let said = printable(&said);
+    }
+
+    fn wants_login(error: &RedisError) -> Self {
+        Self::lasting(format!("wants a name and a password in `state`: {}", said(error)))
+    }
+
+    fn wrong_login(error: &RedisError) -> Self {
+        let said = said(error);
         Self::lasting(format!("does not let us in, so name or password in `state` are wrong: {said}"))
+    }
+
+    fn not_ready(error: &RedisError) -> Self {
+        Self::passing(format!("is not ready: {}", said(error)))
     }
 
     /// Converts the failure to an error of the start.
@@ -45,19 +55,21 @@ impl Failure {
     }
 }
 
+/// Returns what the server or the library says, for people.
+fn said(error: &RedisError) -> String {
+    printable(&error.to_string()).into_owned()
+}
+
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        let said = error.to_string();
-        let said = printable(&said);
-        let kind = error.kind();
         if error.is_timeout() {
-            let text = format!("does not answer within {} seconds", TIMEOUT.as_millis() / 1_000);
-            return Self { text, passes: true };
+            let seconds = TIMEOUT.as_millis() / 1_000;
+            return Self::passing(format!("does not answer within {seconds} seconds"));
         }
-        match kind {
-            ErrorKind::Io => Self { text: format!("does not answer: {said}"), passes: true },
+        match error.kind() {
+            ErrorKind::Io => Self::passing(format!("does not answer: {}", said(&error))),
             ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                Self::lasting(format!("does not let us in, so name or password in `state` are wrong: {said}"))
+                Self::wrong_login(&error)
             }
             ErrorKind::Server(
                 ServerErrorKind::BusyLoading
@@ -65,16 +77,13 @@ impl From<RedisError> for Failure {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::MasterDown
                 | ServerErrorKind::ReadOnly,
-            ) => Self { text: format!("is not ready: {said}"), passes: true },
+            ) => Self::not_ready(&error),
             _ => match error.code() {
-                Some("NOAUTH" | "WRONGPASS" | "DENIED") => {
-                    Self::lasting(format!("wants a name and a password in `state`: {said}"))
-                }
-                Some("BUSY" | "MISCONF" | "OOM") => {
-                    Self { text: format!("is not ready: {said}"), passes: true }
-                }
+                Some("NOAUTH" | "WRONGPASS" | "DENIED") => Self::wants_login(&error),
+                Some("BUSY" | "MISCONF" | "OOM") => Self::not_ready(&error),
                 _ => Self::lasting(format!(
-                    "cannot be used (Redis 7.0 or later, or Valkey, is needed): {said}"
+                    "cannot be used (Redis 7.0 or later, or Valkey, is needed): {}",
+                    said(&error)
                 )),
             },
         }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anabranch_algo::{Span, Time};
-use anabranch_net::Clock;
-use anabranch_overlay::publication::Name;
+use anabranch_overlay::publication::{Name, Scope};
 use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
 use redis::{Cmd, RedisError, ServerErrorKind, Value, cmd};
 
@@ -19,6 +18,8 @@ use anabranch::text::printable;
 const LEFT_ALONE: Span = Span::from_secs(60);
 /// The most tables for which that is remembered.
 const LEFT_ALONE_MAX: usize = 1_024;
+/// How many keys the server looks at for a part of the list of names, about.
+const PART_KEYS: u32 = 32;
 /// The version of the layout.
 const FORMAT: &str = "1";
 /// The life of the key that says which layout the database has.
@@ -51,6 +52,8 @@ enum Reply {
     NoRoom,
     /// The server has lost the script.
     NoScript,
+    /// The user may not use the command, and the others are of use without it.
+    NotAllowed,
 }
 
 /// A connection to the server.
@@ -61,8 +64,6 @@ pub(super) struct Store {
     script: Vec<u8>,
     /// The number of exchanges with the server so far.
     pub(super) round_trips: u64,
-    pub(super) left_alone: LeftAlone,
-    clock: Clock,
 }
 
 /// The keys of tables that were too long to be read, and until when each is not read again.
@@ -70,7 +71,7 @@ pub(super) struct Store {
 pub(super) struct LeftAlone(BTreeMap<String, Time>);
 
 impl LeftAlone {
-    fn note(&mut self, now: Time, key: String) {
+    pub(super) fn note(&mut self, now: Time, key: String) {
         self.0.retain(|_, until| *until > now);
         if self.0.len() < LEFT_ALONE_MAX {
             self.0.insert(key, now + LEFT_ALONE);
@@ -83,12 +84,11 @@ impl LeftAlone {
 }
 
 impl Store {
-    /// Connects, and checks that everything that is needed is there. The clock is the caller's.
-    pub(super) fn connect(server: &StateServer, domain: &str, clock: Clock) -> Result<Self, Failure> {
+    /// Connects, and checks that everything that is needed is there.
+    pub(super) fn connect(server: &StateServer, domain: &str) -> Result<Self, Failure> {
         let connection = Connection::open(server, TIMEOUT)?;
         let prefix = format!("anabranch:{domain}:");
-        let (script, left_alone) = (Vec::new(), LeftAlone::default());
-        let mut store = Self { connection, prefix, script, round_trips: 0, left_alone, clock };
+        let mut store = Self { connection, prefix, script: Vec::new(), round_trips: 0 };
         store.load()?;
         let about = format!("{}about", store.prefix);
         // This writes as later commands do, so that a missing permission to write is found now.
@@ -182,13 +182,10 @@ impl Store {
         self.round_trips += 1;
         let values = self.connection.exchange(commands, TIMEOUT).map_err(|broken| {
             let command = broken.too_long.and_then(|place| commands.get(place));
-            if let Some(key) = command.and_then(key_of) {
-                self.left_alone.note(self.clock.now(), key);
-            }
-            broken.why
+            Failure { too_long: command.and_then(key_of), ..broken.why }
         })?;
         let mut replies = Vec::with_capacity(commands.len());
-        for value in values {
+        for (value, command) in values.into_iter().zip(commands) {
             let Value::ServerError(error) = value else {
                 replies.push(Reply::Value(value));
                 continue;
@@ -197,6 +194,7 @@ impl Store {
                 (Some(ServerErrorKind::NoScript), _) => Reply::NoScript,
                 (_, "WRONGTYPE") => Reply::OtherKind,
                 (_, "OOM") => Reply::NoRoom,
+                (Some(ServerErrorKind::NoPerm), _) if is_scan(command) => Reply::NotAllowed,
                 // An error within the script has the code of the script, so its details are searched.
                 _ if error.details().is_some_and(|details| details.starts_with("WRONGTYPE")) => {
                     Reply::OtherKind
@@ -207,8 +205,19 @@ impl Store {
         Ok(replies)
     }
 
+    fn name_prefix(&self) -> String {
+        format!("{}name:", self.prefix)
+    }
+
     fn name_key(&self, name: &Name) -> String {
-        format!("{}name:{name}", self.prefix)
+        format!("{}{name}", self.name_prefix())
+    }
+
+    /// Returns the pattern that the keys of a scope's names match, or of all names. Domains and scopes have
+    /// no characters that mean something in a pattern.
+    fn name_pattern(&self, scope: Option<&Scope>) -> String {
+        let prefix = self.name_prefix();
+        scope.map_or_else(|| format!("{prefix}*"), |scope| format!("{prefix}{scope}/*"))
     }
 
     fn content_key(&self, root: &[u8; 32]) -> String {
@@ -217,15 +226,18 @@ impl Store {
     }
 
     /// Answers queries, in their order. All of them take one exchange, and one more for the fields that the
-    /// lists of contents name.
-    pub(super) fn run(&mut self, queries: &[Query]) -> Result<Vec<Told>, Failure> {
-        let is_left_alone = |query: &Query| match &query.ask {
-            Ask::Name(name) => self.left_alone.has(self.clock.now(), &self.name_key(name)),
-            Ask::Content { .. } | Ask::Keep(_) => false,
-        };
-        let left_alone: Vec<bool> = queries.iter().map(is_left_alone).collect();
+    /// lists of contents name. Tables that are left alone at `now` are not read.
+    pub(super) fn run(
+        &mut self,
+        queries: &[Query],
+        left_alone: &LeftAlone,
+        now: Time,
+    ) -> Result<Vec<Told>, Failure> {
+        let is_readable = |name: &Name| !left_alone.has(now, &self.name_key(name));
+        let tables: Vec<Vec<&Name>> = queries.iter().map(|query| tables(&query.ask, is_readable)).collect();
         let mut commands = Vec::new();
-        for (query, _) in queries.iter().zip(&left_alone).filter(|(_, left_alone)| !**left_alone) {
+        for (query, tables) in queries.iter().zip(&tables) {
+            commands.extend(tables.iter().map(|name| command("HGETALL", &self.name_key(name))));
             self.put(&query.ask, &mut commands);
         }
         let mut replies = self.exchange(&commands)?.into_iter();
@@ -233,13 +245,20 @@ impl Store {
         for (place, query) in queries.iter().enumerate() {
             told.push(match &query.ask {
                 // The table was not read, so its content is unknown.
-                _ if left_alone[place] => Told::Failed,
-                Ask::Name(name) => fields(name, replies.next()),
+                Ask::Name(_) if tables[place].is_empty() => Told::Failed,
+                Ask::Name(_) | Ask::Tables(_) => {
+                    let (mut all, mut wrong) = (Vec::new(), 0);
+                    for name in &tables[place] {
+                        wrong += u64::from(!fields(name, replies.next(), &mut all));
+                    }
+                    Told::Found { fields: all, nonsense: wrong }
+                }
                 Ask::Content { .. } => {
                     let (members, nonsense) = members(replies.next());
                     later.extend(members.into_iter().map(|(name, field)| (place, name, field)));
                     Told::Found { fields: Vec::new(), nonsense }
                 }
+                Ask::Names { .. } => names(&self.name_prefix(), replies.next()),
                 Ask::Keep(keep) => {
                     let its: Vec<Reply> = replies.by_ref().take(list_commands(keep) + 1).collect();
                     if its.iter().any(|reply| matches!(reply, Reply::OtherKind | Reply::NoScript)) {
@@ -310,9 +329,16 @@ impl Store {
         Ok(())
     }
 
+    /// Appends the commands of a question beside those that read tables.
     fn put(&self, ask: &Ask, commands: &mut Vec<Cmd>) {
         match ask {
-            Ask::Name(name) => commands.push(command("HGETALL", &self.name_key(name))),
+            Ask::Name(_) | Ask::Tables(_) => {}
+            Ask::Names { scope, cursor } => {
+                let mut scan = cmd("SCAN");
+                scan.arg(*cursor).arg("MATCH").arg(self.name_pattern(scope.as_ref()));
+                scan.arg("COUNT").arg(PART_KEYS).arg("TYPE").arg("hash");
+                commands.push(scan);
+            }
             Ask::Content { root, after_ms, most } => {
                 let mut range = command("ZRANGE", &self.content_key(root));
                 range.arg("+inf").arg(format!("({after_ms}")).arg("BYSCORE").arg("REV");
@@ -347,6 +373,16 @@ impl Store {
         }
         commands.push(set);
     }
+}
+
+/// Returns the names whose tables a question is about, without those that are not to be read.
+fn tables(ask: &Ask, is_readable: impl Fn(&Name) -> bool) -> Vec<&Name> {
+    let names = match ask {
+        Ask::Name(name) => std::slice::from_ref(name),
+        Ask::Tables(names) => names,
+        Ask::Content { .. } | Ask::Names { .. } | Ask::Keep(_) => &[],
+    };
+    names.iter().filter(|name| is_readable(name)).collect()
 }
 
 /// Returns the result of keeping a publication from the replies to all its commands.
@@ -402,26 +438,60 @@ fn members(reply: Option<Reply>) -> (Vec<(Name, Vec<u8>)>, u64) {
     (known, nonsense)
 }
 
-/// Returns the fields of a name's table.
-fn fields(name: &Name, reply: Option<Reply>) -> Told {
+/// Returns the names of a part of the list, from the reply to SCAN.
+fn names(prefix: &str, reply: Option<Reply>) -> Told {
+    let Some(Reply::Value(Value::Array(pair))) = reply else { return Told::Failed };
+    let [Value::BulkString(next), Value::Array(keys)] = &pair[..] else { return Told::Failed };
+    let Some(next) = std::str::from_utf8(next).ok().and_then(|next| next.parse().ok()) else {
+        return Told::Failed;
+    };
+    let parse = |key: &Value| {
+        let Value::BulkString(key) = key else { return None };
+        std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.parse().ok()
+    };
+    let names: Vec<Name> = keys.iter().filter_map(parse).collect();
+    let nonsense = (keys.len() - names.len()) as u64;
+    Told::Names { names, next, nonsense }
+}
+
+/// Appends the fields of a name's table. Returns whether the reply is a table.
+fn fields(name: &Name, reply: Option<Reply>, fields: &mut Vec<Field>) -> bool {
     let values = match reply {
         Some(Reply::Value(Value::Array(values))) => values,
         Some(Reply::Value(Value::Map(pairs))) => pairs.into_iter().flat_map(|(a, b)| [a, b]).collect(),
-        _ => return Told::Found { fields: Vec::new(), nonsense: 1 },
+        _ => return false,
     };
-    let mut fields = Vec::new();
     let mut values = values.into_iter();
     while let (Some(Value::BulkString(field)), Some(Value::BulkString(value))) =
         (values.next(), values.next())
     {
         fields.push(Field { name: name.clone(), field, value });
     }
-    Told::Found { fields, nonsense: 0 }
+    true
+}
+
+/// Whether a command is SCAN, which the users of some servers may not use.
+fn is_scan(command: &Cmd) -> bool {
+    matches!(command.args_iter().next(), Some(redis::Arg::Simple(b"SCAN")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_the_list_is_what_scan_answers() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let keys = ["anabranch:d:name:a/b", "anabranch:d:name:a", "anabranch:e:name:a/b", "x"].map(text);
+        let reply = |next: &str| {
+            let pair = vec![text(next), Value::Array(keys.to_vec())];
+            names("anabranch:d:name:", Some(Reply::Value(Value::Array(pair))))
+        };
+        let name = "a/b".parse().expect("a name");
+        assert_eq!(reply("17"), Told::Names { names: vec![name], next: 17, nonsense: 3 });
+        assert_eq!(reply("-1"), Told::Failed);
+        assert_eq!(names("", Some(Reply::NotAllowed)), Told::Failed);
+    }
 
     #[test]
     fn a_table_that_is_too_long_is_left_alone_for_a_minute() {

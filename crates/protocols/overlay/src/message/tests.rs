@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::publication::Key;
 use crate::publication::tests::{key, publication};
+use listing::Position;
 
 fn header(byte: u8) -> Header {
     Header::parse(&[&[0, byte][..], &[byte; 32]].concat()).expect("a header").0
@@ -20,13 +22,14 @@ fn all() -> Vec<Body> {
         back: header(6),
     };
     let link = LinkReport { link: LinkId(9), up: true, delay: None };
+    let position = Position { cursor: 8, after: Some(Key::of(&signed.publication)) };
     vec![
         Body::Publish(signed.clone()),
         Body::Published,
         Body::Outdated,
         Body::Lookup(Wanted::Name("films/x".parse().expect("a name"))),
         Body::Lookup(Wanted::Content(ContentId { root: [1; 32], length: 7 })),
-        Body::Match { known: 9, publications: vec![signed.clone(), signed] },
+        Body::Match { known: 9, publications: vec![signed.clone(), signed.clone()] },
         Body::Match { known: 0, publications: Vec::new() },
         Body::Paths(PathsRequest {
             from: NodeId(1),
@@ -48,6 +51,10 @@ fn all() -> Vec<Body> {
         Body::LinkStateAck { sequence: 4 },
         Body::Refused { reason: 5 },
         Body::Lines { from: 6 },
+        Body::List(PageRequest::default()),
+        Body::List(PageRequest { scope: "films".parse().ok(), from: position.clone() }),
+        Body::Listed(Page::default()),
+        Body::Listed(Page { next: Some(position), publications: vec![signed.clone()] }),
         Body::Down(Down { forwarders: 7, known: 8, lines: Vec::new() }),
         Body::Down(Down { forwarders: 7, known: 300, lines: (0..DOWN_MAX as u32).collect() }),
     ]
@@ -126,7 +133,7 @@ proptest! {
     fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), forced: bool) {
         if forced && bytes.len() > 1 {
             bytes[0] = MESSAGE;
-            bytes[1] = 1 + bytes[1] % OUTDATED;
+            bytes[1] = 1 + bytes[1] % LISTED;
             bytes.resize(QUESTION_BYTES, 0);
         }
         if let Ok(message) = Message::parse(&bytes) {

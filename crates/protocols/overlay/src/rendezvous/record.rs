@@ -1,41 +1,11 @@
-//! The record that a rendezvous keeps of a name and a host, and its bytes.
+//! The record that a rendezvous keeps of a [`Key`](crate::publication::Key), and its bytes.
 
 use anabranch_algo::Time;
-use anabranch_topology::graph::NodeId;
 
 use crate::bytes::{FieldError, Reader};
-use crate::publication::{Name, Publication, SignedPublication};
+use crate::publication::SignedPublication;
 
-/// The key of a record: a name and the host and port that publish it. There is one record of each key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// The name.
-    pub name: Name,
-    /// The host.
-    pub node: NodeId,
-    /// The UDP port of the host.
-    pub port: u16,
-}
-
-impl Key {
-    /// Returns the key of a publication.
-    #[must_use]
-    pub fn of(publication: &Publication) -> Self {
-        Self { name: publication.name.clone(), node: publication.node, port: publication.port }
-    }
-
-    /// Returns the key as bytes, which no other key has.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.name.put(&mut out);
-        out.extend_from_slice(&self.node.0.to_be_bytes());
-        out.extend_from_slice(&self.port.to_be_bytes());
-        out
-    }
-}
-
-/// The record of a [`Key`].
+/// The record of a [`Key`](crate::publication::Key).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The last publication, or withdrawal, of the host under the name.
@@ -98,12 +68,5 @@ mod tests {
             assert_eq!(Record::parse(&bytes[..cut]), Err(RecordError), "{cut}");
         }
         assert_eq!(Record::parse(&[&bytes[..], &[0]].concat()), Err(RecordError));
-    }
-
-    #[test]
-    fn keys_differ_as_bytes() {
-        let of = |name: &str, port| Key::of(&Publication { port, ..publication(name) }).to_bytes();
-        assert_ne!(of("films/x", 1), of("films/x", 2));
-        assert_ne!(of("films/x1", 1), of("films/x", 1));
     }
 }

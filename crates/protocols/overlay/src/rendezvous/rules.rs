@@ -10,13 +10,14 @@ use anabranch_topology::graph::NodeId;
 use super::Record;
 use crate::domain::Domain;
 use crate::frame;
+use crate::message::listing::{Page, PageRequest};
 use crate::message::{Body, Message, Wanted, refusal};
 use crate::publication::{PublicKey, Publication, Rejection, SignedPublication};
 
 /// The most publications from which an answer is chosen.
 pub(super) const CANDIDATES_MAX: usize = 1_024;
 /// The most publications of an answer: no message has room for more.
-const ANSWERS_MAX: usize = 8;
+pub(super) const ANSWERS_MAX: usize = 8;
 
 /// Counts the messages of a rendezvous.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,13 +30,15 @@ pub struct Counters {
     pub lookups: u64,
     /// Lookups that found nothing.
     pub unknown: u64,
+    /// Pages of the list of publications that were told.
+    pub pages: u64,
     /// Messages dropped: malformed, or not for a rendezvous.
     pub dropped: u64,
 }
 
 impl Counters {
     pub(super) const fn new() -> Self {
-        Self { published: 0, refused: BTreeMap::new(), lookups: 0, unknown: 0, dropped: 0 }
+        Self { published: 0, refused: BTreeMap::new(), lookups: 0, unknown: 0, pages: 0, dropped: 0 }
     }
 
     /// Counts an accepted publication. Returns the answer.
@@ -55,6 +58,12 @@ impl Counters {
         self.lookups += 1;
         self.unknown += u64::from(known == 0);
     }
+
+    /// Counts a page of the list. Returns the answer.
+    pub(super) fn listed(&mut self, page: Page) -> Body {
+        self.pages += 1;
+        Body::Listed(page)
+    }
 }
 
 /// Returns the answer to a lookup: of all publications found, the newest contents first, and of one content
@@ -73,6 +82,7 @@ pub(super) fn best(mut found: Vec<&SignedPublication>) -> Body {
 pub(super) enum Asked {
     Publish(SignedPublication),
     LookUp(Wanted),
+    List(PageRequest),
     /// The question is for another service: this is the answer.
     Elsewhere(Body),
 }
@@ -85,6 +95,7 @@ pub(super) fn read(from: &Peer, bytes: &[u8]) -> Option<(u64, Asked)> {
     let asked = match body {
         Body::Publish(signed) => Asked::Publish(signed),
         Body::Lookup(wanted) => Asked::LookUp(wanted),
+        Body::List(request) => Asked::List(request),
         Body::Paths(_) | Body::LinkState(_) | Body::Lines { .. } => {
             Asked::Elsewhere(Body::Refused { reason: refusal::NOT_HERE })
         }

@@ -11,6 +11,11 @@
 //! A value that was read is believed only if it makes sense in its field and is signed by the owner of the
 //! scope.
 //!
+//! Names have no order in a store: the list of all publications is told in the parts in which the store
+//! names them, and in order within a part. A name that is published all the time is told. One that comes or
+//! goes meanwhile, or that the store moves to another part because its table has shrunk, may be missing or
+//! may be told twice.
+//!
 //! The list of a content may name too many fields, never too few, because it is written before the field. The
 //! fields decide.
 
@@ -20,13 +25,15 @@ use std::sync::Arc;
 use anabranch_algo::{Machine, Output, Span, Time};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::peer::Peer;
+use anabranch_topology::graph::NodeId;
 use anabranch_topology::keyed::DomainKey;
 
-use super::rules::{self, Asked, CANDIDATES_MAX};
+use super::rules::{self, ANSWERS_MAX, Asked, CANDIDATES_MAX};
 use super::{Answer, Answers, Counters, HOSTS_OF_A_NAME_MAX, Record};
 use crate::domain::Domain;
+use crate::message::listing::{Page, PageRequest, Position};
 use crate::message::{Body, Wanted};
-use crate::publication::{AHEAD_MAX, LEASE_MAX, Name, Publication, Rejection, SignedPublication};
+use crate::publication::{AHEAD_MAX, Key, LEASE_MAX, Name, Publication, Rejection, Scope, SignedPublication};
 use crate::seal::Sealer;
 
 /// How long the store may take over a message. A member without an answer asks again, every 2 s at the
@@ -34,6 +41,8 @@ use crate::seal::Sealer;
 pub const PATIENCE: Span = Span::from_secs(5);
 /// The most messages that wait for the store.
 pub const WAITING_MAX: usize = 16_384;
+/// How many parts of the list are asked for until one has a name, for one question.
+const PARTS_MAX: u32 = 16;
 /// How often a publication is tried while other processes change the fields that it depends on.
 const TRIES_MAX: u32 = 8;
 /// The most signatures that are remembered as valid, in each of two generations.
@@ -62,6 +71,15 @@ pub enum Ask {
         /// The most fields to return.
         most: usize,
     },
+    /// The names of a part of the list of all names. A part has some tens of names at most.
+    Names {
+        /// The scope of the names; `None`: names of all scopes.
+        scope: Option<Scope>,
+        /// The number of the part: 0 first, then as the last answer said.
+        cursor: u64,
+    },
+    /// All fields of several names.
+    Tables(Vec<Name>),
     /// Asks to keep a value in a field.
     Keep(Box<Keep>),
 }
@@ -121,6 +139,15 @@ pub enum Told {
         /// How many entries were there that are no fields at all.
         nonsense: u64,
     },
+    /// The names of a part of the list.
+    Names {
+        /// The names, in any order.
+        names: Vec<Name>,
+        /// The number of the next part; 0 if this part is the last one.
+        next: u64,
+        /// How many entries were there that are no names.
+        nonsense: u64,
+    },
     /// The value is kept.
     Kept,
     /// The value is not kept, because the field has changed.
@@ -163,6 +190,17 @@ struct Waiting {
 #[derive(Debug)]
 enum Asks {
     LookUp(Option<ContentId>),
+    /// The names of a part of the list are asked for.
+    Names {
+        request: PageRequest,
+        parts: u32,
+    },
+    /// The fields of names are asked for. `from` is where the page begins, `rest` is where the list goes on
+    /// behind these names.
+    Page {
+        from: Position,
+        rest: Option<Position>,
+    },
     /// The fields of the name are asked for.
     Publish {
         signed: SignedPublication,
@@ -260,6 +298,10 @@ impl SharedRendezvous {
                 let (root, after_ms) = (content.root, millis(now));
                 (Ask::Content { root, after_ms, most: CANDIDATES_MAX }, Asks::LookUp(Some(content)))
             }
+            Asked::List(request) => {
+                let (scope, cursor) = (request.scope.clone(), request.from.cursor);
+                (Ask::Names { scope, cursor }, Asks::Names { request, parts: 1 })
+            }
             Asked::Publish(signed) => {
                 if let Err(why) = rules::check(&self.domain, now, &from, &signed) {
                     let body = self.counters.refuse(why);
@@ -281,6 +323,17 @@ impl SharedRendezvous {
             (Asks::LookUp(content), Told::Found { fields, nonsense }) => {
                 self.shared.unbelieved += nonsense;
                 self.look_up(now, content, &fields)
+            }
+            (Asks::Names { request, parts }, Told::Names { names, next, nonsense }) => {
+                self.shared.unbelieved += nonsense;
+                match next_step(request, parts, names, next) {
+                    Step::Ask(ask, asks) => return self.ask(ask, Waiting { from, call, asks, until }),
+                    Step::Answer(page) => self.counters.listed(page),
+                }
+            }
+            (Asks::Page { from, rest }, Told::Found { fields, nonsense }) => {
+                self.shared.unbelieved += nonsense;
+                self.list(now, &from, rest, &fields)
             }
             (Asks::Publish { signed, tries }, Told::Found { fields, nonsense }) => {
                 self.shared.unbelieved += nonsense;
@@ -318,6 +371,18 @@ impl SharedRendezvous {
         let found: Vec<_> = read.iter().filter(|it| is_wanted(it)).map(|it| &it.signed).collect();
         self.counters.looked_up(found.len());
         rules::best(found)
+    }
+
+    /// Returns the page that begins at `from` and is made of these fields.
+    fn list(&mut self, now: Time, from: &Position, rest: Option<Position>, fields: &[Field]) -> Body {
+        let read = fields.iter().filter_map(|field| self.believe(now, field));
+        let read = read.filter(|record| !record.is_over(now)).map(|record| record.signed);
+        let mut found: Vec<(Key, SignedPublication)> =
+            read.map(|signed| (Key::of(&signed.publication), signed)).collect();
+        found.retain(|(key, _)| from.after.as_ref().is_none_or(|after| key > after));
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let page = Page::of(found.iter().map(|(_, signed)| signed), from.cursor, rest);
+        self.counters.listed(page)
     }
 
     /// Returns how a publication relates to the fields that are there: whether it is outdated, and the
@@ -434,6 +499,41 @@ impl Machine for SharedRendezvous {
         }
         Output::Wait(self.deadlines.front().map_or(Time::NEVER, |(until, _)| *until))
     }
+}
+
+/// What follows on the names of a part of the list.
+enum Step {
+    Ask(Ask, Asks),
+    Answer(Page),
+}
+
+/// Returns what follows on the names of a part: the question for the fields of those that the page begins
+/// with, or, where there are none, for the next part. `parts` is the number of parts that were asked for.
+fn next_step(request: PageRequest, parts: u32, mut names: Vec<Name>, next: u64) -> Step {
+    let PageRequest { scope, from } = request;
+    names.retain(|name| {
+        scope.as_ref().is_none_or(|scope| name.scope() == scope)
+            && from.after.as_ref().is_none_or(|after| *name >= after.name)
+    });
+    names.sort();
+    names.dedup();
+    let part = |cursor| Position { cursor, after: None };
+    let mut rest = (next != 0).then(|| part(next));
+    match (names.is_empty(), &rest) {
+        (true, Some(_)) if parts < PARTS_MAX => {
+            let request = PageRequest { scope: scope.clone(), from: part(next) };
+            return Step::Ask(Ask::Names { scope, cursor: next }, Asks::Names { request, parts: parts + 1 });
+        }
+        (true, _) => return Step::Answer(Page { next: rest, publications: Vec::new() }),
+        (false, _) => {}
+    }
+    if names.len() > ANSWERS_MAX {
+        names.truncate(ANSWERS_MAX);
+        let last =
+            names.last().map(|name| Key { name: name.clone(), node: NodeId(u32::MAX), port: u16::MAX });
+        rest = Some(Position { cursor: from.cursor, after: last });
+    }
+    Step::Ask(Ask::Tables(names), Asks::Page { from, rest })
 }
 
 /// Returns the key of the field that holds a host's record in a name's table. It has the name of the node,

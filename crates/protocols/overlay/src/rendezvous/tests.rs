@@ -160,6 +160,36 @@ fn the_newest_content_comes_first() {
 }
 
 #[test]
+fn the_list_passes_over_what_is_over() {
+    let mut bed = Bed::new();
+    // More records than one page looks at are withdrawn.
+    for number in 0..CANDIDATES_MAX + 10 {
+        let it = bed.publication(&format!("films/{number:05}"), "b");
+        assert_eq!(bed.publish(NOW, "b", it.clone()), Body::Published);
+        let withdrawn = Publication { issued_ms: it.issued_ms + 5, lease_s: 0, ..it };
+        assert_eq!(bed.publish(NOW, "b", withdrawn), Body::Published);
+    }
+    let last = bed.publication("films/x", "b");
+    assert_eq!(bed.publish(NOW, "b", last.clone()), Body::Published);
+    let Body::Listed(first) = bed.ask(NOW, "a", Body::List(PageRequest::default())) else { panic!("a page") };
+    assert_eq!(first.publications, []);
+    let from = first.next.expect("it goes on");
+    let Body::Listed(page) = bed.ask(NOW, "a", Body::List(PageRequest { scope: None, from })) else {
+        panic!("a page")
+    };
+    let told: Vec<_> = page.publications.iter().map(|signed| &signed.publication).collect();
+    assert_eq!((told, page.next), (vec![&last], None));
+    assert_eq!(bed.rendezvous.counters().pages, 2);
+    // A place before the scope is its beginning, and behind it there is nothing.
+    for (scope, count) in [("films", 1), ("a", 0), ("songs", 0)] {
+        let from = Position { cursor: 9, after: Some(Key::of(&bed.publication("films/w", "b"))) };
+        let request = PageRequest { scope: scope.parse().ok(), from };
+        let Body::Listed(page) = bed.ask(NOW, "a", Body::List(request)) else { panic!("a page") };
+        assert_eq!((page.publications.len(), page.next), (count, None), "{scope}");
+    }
+}
+
+#[test]
 fn a_new_run_takes_back_what_is_good() {
     let mut bed = Bed::new();
     let signed = key().sign("square", bed.publication("films/x", "b"));

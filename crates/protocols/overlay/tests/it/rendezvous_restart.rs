@@ -28,7 +28,7 @@ impl World {
             match self.machine.poll(now) {
                 Output::Event(Change::Kept(record)) => {
                     assert!(answers.is_empty(), "it is written before anything is answered");
-                    let key = anabranch_overlay::rendezvous::Key::of(&record.signed.publication);
+                    let key = anabranch_overlay::publication::Key::of(&record.signed.publication);
                     self.written.insert(key.to_bytes(), record.to_bytes());
                 }
                 Output::Event(Change::Forgotten(key)) => {

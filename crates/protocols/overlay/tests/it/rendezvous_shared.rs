@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use crate::rendezvous_bed::{Bed, START, key, publication};
 use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::peer::Peer;
-use anabranch_overlay::message::{Body, Message, Wanted, refusal};
-use anabranch_overlay::publication::{Name, Publication, Rejection, ScopeKey, SignedPublication};
+use anabranch_overlay::message::listing::{PageRequest, Position};
+use anabranch_overlay::message::{Body, MESSAGE_MAX, Message, Wanted, refusal};
+use anabranch_overlay::publication::{Key, Name, Publication, Rejection, ScopeKey, SignedPublication};
 use anabranch_overlay::rendezvous::shared::{
     Ask, Field, Input, Keep, PATIENCE, Query, SharedCounters, SharedRendezvous, Told, WAITING_MAX,
 };
@@ -51,6 +52,20 @@ impl Store {
                     fields: listed.into_iter().take(*most).filter_map(field).collect(),
                     nonsense: 0,
                 }
+            }
+            // A part has two names, and its number is how many names come before it.
+            Ask::Names { scope, cursor } => {
+                let all = self.names.keys().skip(*cursor as usize).take(2);
+                let names = all.filter(|name| scope.as_ref().is_none_or(|scope| name.scope() == scope));
+                let next = if cursor + 2 < self.names.len() as u64 { cursor + 2 } else { 0 };
+                Told::Names { names: names.cloned().collect(), next, nonsense: 0 }
+            }
+            Ask::Tables(names) => {
+                let found = |name: &Name| match self.run(&Ask::Name(name.clone())) {
+                    Told::Found { fields, .. } => fields,
+                    other => panic!("{other:?}"),
+                };
+                Told::Found { fields: names.iter().flat_map(found).collect(), nonsense: 0 }
             }
             Ask::Keep(keep) => self.keep(keep),
         }
@@ -121,12 +136,34 @@ impl One {
         std::mem::take(&mut self.answers)
     }
 
+    /// Returns all publications of a scope, or of all, page by page.
+    fn list(&mut self, now: Time, store: &mut Store, bed: &Bed, scope: Option<&str>) -> Vec<Publication> {
+        listed(scope, |body| self.body(now, store, bed, 0, body).expect("an answer"))
+    }
+
     fn body(&mut self, now: Time, store: &mut Store, bed: &Bed, host: usize, body: Body) -> Option<Body> {
         let (peer, bytes) = bed.message(host, now, 7, body);
         let answers = self.ask(now, store, peer, &bytes);
         assert!(answers.len() <= 1);
         answers.first().map(|answer| Message::parse(answer).expect("a message").body)
     }
+}
+
+/// Asks for one page after the other. Returns the publications in the order in which they were told.
+fn listed(scope: Option<&str>, mut ask: impl FnMut(Body) -> Body) -> Vec<Publication> {
+    let scope = scope.map(|scope| scope.parse().expect("a scope"));
+    let (mut all, mut from) = (Vec::new(), Position::default());
+    for _ in 0..10_000 {
+        let Body::Listed(page) = ask(Body::List(PageRequest { scope: scope.clone(), from })) else {
+            panic!("a page")
+        };
+        all.extend(page.publications.into_iter().map(|signed| signed.publication));
+        match page.next {
+            Some(next) => from = next,
+            None => return all,
+        }
+    }
+    panic!("it never ends");
 }
 
 fn in_memory(machine: &mut Rendezvous, now: Time, peer: Peer, bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -161,6 +198,19 @@ proptest! {
                 let (peer, bytes) = bed.message(host, now, number as u64, body);
                 let expected = in_memory(&mut memory, now, peer, &bytes);
                 prop_assert_eq!(all[which].ask(now, &mut store, peer, &bytes), expected);
+            }
+        }
+        for scope in [None, Some("films"), Some("songs")] {
+            let expected = listed(scope, |body| {
+                let (peer, bytes) = bed.message(0, now, 7, body);
+                let answers = in_memory(&mut memory, now, peer, &bytes);
+                Message::parse(&answers[0]).expect("a message").body
+            });
+            prop_assert!(expected.is_sorted_by_key(Key::of) && expected.iter().all(|it| it.ends() > now));
+            for one in &mut all {
+                let mut told = one.list(now, &mut store, &bed, scope);
+                told.sort_by_key(Key::of);
+                prop_assert_eq!(&told, &expected);
             }
         }
         let counters = all.map(|one| (one.machine.shared_counters(), one.machine.waiting()));
@@ -338,6 +388,55 @@ fn a_name_has_256_hosts_at_most_however_many_come_at_once() {
     let body = Body::Publish(key().sign("small", it));
     assert_eq!(all[0].body(later, &mut store, &bed, 0, body), Some(Body::Published));
     assert_eq!(store.names.values().map(BTreeMap::len).sum::<usize>(), 1);
+}
+
+/// Names in any number, with more hosts than a page has room for, are all told, each once.
+#[test]
+fn a_long_list_is_told_page_by_page() {
+    let bed = Bed::new();
+    let (mut one, mut store) = filled(&bed);
+    let mut memory = Rendezvous::new(bed.domain.clone());
+    let body = Body::Publish(signed(&bed, "films/1", 0));
+    let (peer, bytes) = bed.message(0, START, 7, body);
+    in_memory(&mut memory, START, peer, &bytes);
+    for name in 0..40_u16 {
+        for port in 0..=(name % 3) * 9 {
+            let it = publication(&bed, &format!("films/{name:03}{}", "x".repeat(usize::from(name))), 0);
+            let body = Body::Publish(key().sign("small", Publication { port: 30_000 + port, ..it }));
+            let (peer, bytes) = bed.message(0, START, 7, body.clone());
+            in_memory(&mut memory, START, peer, &bytes);
+            assert_eq!(one.body(START, &mut store, &bed, 0, body), Some(Body::Published));
+        }
+    }
+    let told = one.list(START, &mut store, &bed, Some("films"));
+    let mut pages = 0;
+    let expected = listed(None, |body| {
+        pages += 1;
+        let (peer, bytes) = bed.message(0, START, 7, body);
+        let answers = in_memory(&mut memory, START, peer, &bytes);
+        assert!(answers[0].len() <= MESSAGE_MAX);
+        Message::parse(&answers[0]).expect("a message").body
+    });
+    assert_eq!((told.len(), &told), (memory.len(), &expected), "this store has names in order");
+    assert!(pages > told.len() / 8 && pages < told.len() / 3, "{pages} pages for {}", told.len());
+    assert_eq!(memory.counters().pages, pages as u64);
+    assert_eq!(one.list(START, &mut store, &bed, Some("songs")), [], "of another scope");
+    // Leases that end are told no more, and what a rendezvous remembers of them is passed over.
+    let later = START + Span::from_secs(60);
+    assert_eq!(one.list(later, &mut store, &bed, None), []);
+    // A store that says that the list goes on for ever is asked for some parts, and then answered is what is
+    // known: nothing, and where to go on.
+    let (peer, bytes) = bed.message(0, START, 1, Body::List(PageRequest::default()));
+    one.handle(START, Input::Message(peer, &bytes));
+    let mut parts = 0;
+    while let Some(query) = one.queries.pop() {
+        assert!(matches!(query.ask, Ask::Names { cursor, .. } if cursor == parts));
+        parts += 1;
+        one.handle(START, Input::Told(query.id, Told::Names { names: vec![], next: parts, nonsense: 0 }));
+    }
+    let answer = Message::parse(&one.answers.pop().expect("an answer")).expect("a message");
+    let Body::Listed(page) = answer.body else { panic!("a page") };
+    assert_eq!((page.publications.len(), page.next.map(|next| next.cursor)), (0, Some(16)));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use anabranch_algo::Span;
 use anabranch_overlay::frame::{self, Frame};
+use anabranch_overlay::message::listing::{Page, PageRequest, Position};
 use anabranch_overlay::message::{Body, LinkReport, LinkState, Message, Wanted};
+use anabranch_overlay::publication::Key;
 use anabranch_topology::fid::Header;
 use anabranch_topology::graph::{LinkId, NodeId};
 
@@ -57,9 +59,16 @@ fn messages() {
         LinkReport { link: LinkId(3), up: true, delay: Some(Span::from_millis(10)) },
         LinkReport { link: LinkId(4), up: false, delay: None },
     ];
+    let scope = Some("films".parse().expect("a scope"));
+    let key = Key { name: "films/x".parse().expect("a name"), node: NodeId(3), port: 26_227 };
+    let list = PageRequest { scope, from: Position { cursor: 0, after: Some(key) } };
+    let next = Some(Position { cursor: 48, after: None });
+    let listed = Body::Listed(Page { next, publications: Vec::new() });
     let state = LinkState { node: NodeId(2), started_ms: 0x019a_bcde_f012, sequence: 2, links };
     for (marker, body, len) in [
         ("Example LOOKUP", lookup, anabranch_overlay::message::QUESTION_BYTES),
+        ("Example LIST of", Body::List(list), anabranch_overlay::message::QUESTION_BYTES),
+        ("Example LISTED", listed, 0),
         ("Example LINK-STATE", Body::LinkState(state), 0),
     ] {
         let mut bytes = hex(marker);

@@ -2,7 +2,7 @@
 //! link.
 
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
-use anabranch_sim::{LinkChange, LinkConfig, LinkId, Net, Packet, RouteId};
+use anabranch_sim::{Discipline, LinkChange, LinkConfig, LinkId, Net, Packet, RouteId};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Probe;
@@ -143,4 +143,37 @@ fn more_links_do_not_shift_the_draws_of_others() {
     assert!(alone.len() > 2_500);
     assert_eq!(alone, deliveries(1));
     assert_eq!(alone, deliveries(7));
+}
+
+/// Three stations want a quarter more than their share. Each has a third of the medium's rate, so its delay
+/// is three times its queue over its rate, and that is what PIE has to keep at 15 ms.
+#[test]
+fn pie_keeps_its_delay_where_the_medium_is_shared() {
+    let mut net = Net::new(5);
+    let air = net.medium("air");
+    let links: Vec<LinkId> = (0..3)
+        .map(|station| {
+            let config = LinkConfig::new(Rate::from_bits(24_000_000), Span::ZERO).medium(air, 1);
+            net.link(&format!("station {station}"), config.discipline(Discipline::PIE))
+        })
+        .collect();
+    let routes: Vec<RouteId> = links.iter().map(|link| net.route(&[*link])).collect();
+    // A packet takes 0.5 ms, so a station sends one in 1.5 ms on average.
+    let (gap, mut next, mut half) = (Span::from_micros(1_200), Time::ZERO, None);
+    while next < END {
+        while !matches!(net.poll(next), Output::Wait(_)) {}
+        routes.iter().for_each(|route| net.send(next, *route, Probe));
+        next += gap;
+        if next > Time::from_nanos(30_000_000_000) && half.is_none() {
+            half = Some(links.iter().map(|link| net.stats(*link)).collect::<Vec<_>>());
+        }
+    }
+    for (before, link) in half.expect("half of the time").iter().zip(&links) {
+        let after = net.stats(*link);
+        let queue_byte_ns = (after.queue_byte_ns - before.queue_byte_ns) as f64;
+        let delivered_bytes = (after.delivered_bytes - before.delivered_bytes) as f64;
+        // Little's law: the mean delay is the mean queue over the mean rate.
+        let delay_ms = queue_byte_ns / delivered_bytes / 1e6;
+        assert!((delay_ms / 15.0 - 1.0).abs() < 0.2, "{delay_ms} ms");
+    }
 }

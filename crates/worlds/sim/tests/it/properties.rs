@@ -38,6 +38,11 @@ fn discipline() -> impl Strategy<Value = Discipline> {
             }),
         1 => (span(20_000), span(100_000), any::<bool>())
             .prop_map(|(target, burst, ecn)| Discipline::Pie { target, burst, ecn }),
+        1 => (0u64..20_000, 1u64..20_000, 0.0..1.0, 0.0..1.0, any::<bool>()).prop_map(
+            |(min_bytes, more, drop, weight, ecn)| {
+                Discipline::Red { min_bytes, max_bytes: min_bytes + more, drop, weight, ecn }
+            }
+        ),
         1 => (0u32..20, span(20_000), policy)
             .prop_map(|(above_packets, hold, policy)| {
                 Discipline::TargetedDrop { above_packets, hold, policy }

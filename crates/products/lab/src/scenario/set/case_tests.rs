@@ -47,7 +47,7 @@ fn a_case_removes_keys_and_has_measures_and_conditions_of_its_own() {
         .into_iter()
         .map(|(name, case)| case.for_case(name.as_deref()))
         .collect();
-    assert!(cases[0].link["c"].codel.is_none() && cases[1].link["c"].codel.is_some());
+    assert!(cases[0].link["c"].queueing.codel.is_none() && cases[1].link["c"].queueing.codel.is_some());
     assert_eq!((cases[0].flow.len(), cases[1].flow.len()), (1, 2));
     assert_eq!((cases[0].measure.len(), cases[1].measure.len()), (1, 2));
     assert_eq!((cases[0].assert.len(), cases[1].assert.len()), (1, 0));
