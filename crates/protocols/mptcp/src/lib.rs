@@ -20,7 +20,8 @@
 //! * [`scheduler`]: decides which subflow carries which data. [`path_manager`]: decides which subflows are
 //!   made.
 //! * `notices`: repeats addresses and priorities to the peer until it must have heard them.
-//! * [`segment`]: a segment as IP packet. [`datagram`]: a segment in a datagram of UDP. [`payload`]: shared bytes.
+//! * [`segment`]: a segment as IP packet. [`datagram`]: a segment in a datagram of UDP. [`payload`]: shared
+//!   bytes.
 //! * `wakes`: deadlines in the order of time. `secrets`: numbers that others must not guess. [`config`]: the
 //!   settings with which a stack is created.
 #![forbid(unsafe_code)]
