@@ -105,7 +105,7 @@ impl Carriers {
         let mut failure = (None, "the server's name has no address".to_owned());
         let connected = happy_eyeballs::race(servers.to_vec(), attempt, |failed| match failed {
             Ok((server, why)) => {
-                failure = (Some(server), format!("no connection to the server over UDP: {why}"))
+                failure = (Some(server), format!("no connection to the server over UDP: {why}"));
             }
             Err(e) => failure.1 = e.to_string(),
         });
