@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anabranch_mptcp::{Segment, datagram};
 use anabranch_net::udp::{SEGMENTS_MAX, SEND_BYTES_MAX};
 
-use crate::host::Wire;
+use crate::wire::Wire;
 
 /// Datagrams that wait to be sent together.
 #[derive(Debug, Default)]

@@ -13,8 +13,10 @@ use anabranch_net::{Egress, RecvBuffers};
 use tokio::task::AbortHandle;
 
 use crate::connection::Connection;
-use crate::host::{Host, Shared, Wire};
+use crate::host::Host;
+use crate::shared::Shared;
 use crate::socket::AsyncUdp;
+use crate::wire::Wire;
 
 /// The most links. The stack gives each an address of either family, and has identifiers for 254.
 pub const LINKS_MAX: usize = 100;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use anabranch_mptcp::{ConnectionId, SubflowError, SubflowReport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::host::{End, Shared};
+use crate::shared::{End, Shared};
 
 /// A connection. Dropping it ends both directions: what was written is still delivered if the peer takes it
 /// within ten seconds, what comes is discarded.

@@ -27,7 +27,8 @@
 //!
 //! **Map.**
 //! * [`socket`]: [`AsyncUdp`], a UDP socket in the runtime.
-//! * [`host`]: [`Host`], a stack with its clock, its timer and its connections; [`Wire`], which sends for it.
+//! * [`host`]: [`Host`], a stack with its timer and its connections; `shared`: their state.
+//! * [`wire`]: [`Wire`], which sends for a host.
 //! * [`connection`]: [`Connection`], the program's end.
 //! * `batch`: gathers segments that leave in one system call.
 //! * [`client`]: [`Client`], links and the sockets of subflows.
@@ -40,10 +41,13 @@ pub mod client;
 pub mod connection;
 pub mod host;
 pub mod port;
+mod shared;
 pub mod socket;
+pub mod wire;
 
 pub use client::{Client, Link};
 pub use connection::Connection;
-pub use host::{Host, Wire, config};
+pub use host::{Host, config};
 pub use port::Port;
 pub use socket::AsyncUdp;
+pub use wire::Wire;

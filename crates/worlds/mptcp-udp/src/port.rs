@@ -9,8 +9,9 @@ use anabranch_mptcp::datagram;
 use anabranch_mptcp::segment::EcnField;
 use anabranch_net::{Received, RecvBuffers};
 
-use crate::host::{Host, Wire};
+use crate::host::Host;
 use crate::socket::AsyncUdp;
+use crate::wire::Wire;
 
 /// A UDP port of a server. What is no segment of Multipath TCP may share it.
 #[derive(Debug)]
