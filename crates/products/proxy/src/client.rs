@@ -234,9 +234,7 @@ async fn run(
     reports: Reports,
     stop: Stop,
 ) {
-    let (links, datagrams, traffic) =
-        (shared.links.clone(), shared.datagrams.clone(), shared.traffic.clone());
-    let carriers = shared.carriers.clone();
+    let Shared { links, datagrams, traffic, carriers, .. } = shared.clone();
     let making = Making {
         server: options.server,
         tls: options.pairing.as_ref().map(ClientTls::new),
@@ -309,8 +307,8 @@ async fn run(
     links.end(&reports).await;
 }
 
-/// Starts the task of trunks over UDP and reports whether trunks go over UDP. Returns whether the kernel has a
-/// part in them; else it is told of no links.
+/// Starts the task of trunks over UDP and reports whether trunks go over UDP. Returns whether the kernel has
+/// a part in them; else it is told of no links.
 fn begin_udp(carriers: &Carriers, reports: &Reports) -> bool {
     let running = carriers.clone();
     // The runtime ends this task, after the last frames have been sent.
