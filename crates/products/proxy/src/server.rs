@@ -306,6 +306,8 @@ impl Server {
         // Ending the tasks resets the connections to origins.
         trunks.shutdown().await;
         sleep(CLOSING).await;
+        // The UDP port is free when the role has ended.
+        udp.shutdown().await;
     }
 
     /// Ends the trunks of clients that were removed from the list, or reports why the list cannot be used.
