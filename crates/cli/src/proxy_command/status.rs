@@ -131,6 +131,7 @@ fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
     out.push(format!("listening: {}", listening.join(", ")));
     let subflows: usize = snapshot.trunks.iter().map(|trunk| trunk.subflows.len()).sum();
     out.push(format!("{} with {}", plural(snapshot.trunks.len(), "trunk"), plural(subflows, "subflow")));
+    out.extend(snapshot.transport.as_ref().map(|says| format!("trunks: {}", shown(says))));
     out.push(String::new());
     match &snapshot.links[..] {
         [] => out.push("links: none is used yet".to_owned()),
@@ -260,6 +261,7 @@ mod tests {
             release: "0.1.0".to_owned(),
             pid: 4_711,
             uptime_s: 7_440.0,
+            transport: None,
             server: Some("proxy.example:26228".to_owned()),
             listening: vec![Listening { door: "socks".to_owned(), address: "127.0.0.1:1080".to_owned() }],
             totals: Totals {

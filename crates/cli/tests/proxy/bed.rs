@@ -77,6 +77,11 @@ impl Bed {
     }
 
     pub(crate) fn without_client(name: &str) -> Option<Self> {
+        Self::without_mptcp(name, &[])
+    }
+
+    /// Brings up the hosts with a server, where the kernels of these hosts have no MPTCP.
+    pub(crate) fn without_mptcp(name: &str, without: &[&str]) -> Option<Self> {
         if let Err(e) = anabranch_lab::linux::testbed::allowed() {
             anabranch_net::testing::refused_device(format!("the proxy between hosts: {e}"));
             return None;
@@ -103,6 +108,9 @@ impl Bed {
         for host in ["rx", "tx"] {
             bed.ip(host, "rule add priority 10 lookup local");
             bed.ip(host, "rule del priority 0 lookup local");
+        }
+        for host in without {
+            bed.says(host, &["sysctl", "-qw", "net.mptcp.enabled=0"]);
         }
         let paired = bed.own(&["proxy", "pair"]).output().expect("it runs");
         assert!(paired.status.success(), "{paired:?}");

@@ -21,4 +21,5 @@ mod settings;
 mod silence;
 mod status;
 mod transparent;
+mod udp;
 mod units;

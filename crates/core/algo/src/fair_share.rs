@@ -29,6 +29,7 @@
 mod turns;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::net::{IpAddr, Ipv6Addr};
 
 pub use turns::Turns;
 
@@ -46,6 +47,17 @@ pub enum Yields {
     IfOverShare,
     /// The place cannot be taken back.
     Never,
+}
+
+/// Returns the holder to share places by while a peer has not proven its identity: the IPv4 address, or the
+/// /64 network of an IPv6 address, since one host has all addresses of such a network (RFC 4291, section
+/// 2.5.4).
+#[must_use]
+pub fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+    }
 }
 
 /// A place that was granted.

@@ -19,6 +19,7 @@
 //! ```
 
 mod associate;
+mod carriers;
 mod datagrams;
 mod program;
 mod trunks;
@@ -54,7 +55,9 @@ use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
 use crate::status::{NamedLink, Parts, Role};
 use crate::tls::ClientTls;
 use crate::traffic::{Key, Naming, Reading, Traffic};
+use crate::transport::Choice;
 use crate::trunk::Destination;
+use carriers::Carriers;
 use datagrams::DatagramLeg;
 use program::{Manners, Service};
 use trunks::{Making, Trunks};
@@ -90,6 +93,8 @@ pub struct Options {
     pub state_dir: Option<PathBuf>,
     /// How programs' datagrams are spread over the links.
     pub udp_mode: Mode,
+    /// Over what trunks go. Caps are kept by the kernel's MPTCP only.
+    pub transport: Choice,
     /// How trunks' sockets are made. If `via` names links, the link of an attempt replaces the egress in
     /// this.
     pub socket: SocketOptions,
@@ -118,6 +123,7 @@ impl Options {
             via: Vec::new(),
             state_dir: None,
             udp_mode: Mode::default(),
+            transport: Choice::default(),
             socket: SocketOptions::default(),
             limits: Limits::default(),
             resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
@@ -147,10 +153,12 @@ pub fn start(options: Options) -> Result<Running, Error> {
     }
     drop(entered);
     let links = Links::new(options.via.clone(), options.state_dir.as_deref())?;
+    let carriers = Carriers::new(options.transport, &options.via, &options.socket);
+    let carriers = carriers.map_err(|e| Error::Usage(e.to_string()))?;
     if options.installs_rules {
         redirect::check(&redirected(&addresses)).map_err(Error::Redirect)?;
     }
-    let shared = Shared::new(&options, links);
+    let shared = Shared::new(&options, links, carriers);
     let reload = {
         let shared = shared.clone();
         Arc::new(move |options: &dyn Any| options.downcast_ref().map(|new| shared.take_over(new)).is_some())
@@ -170,10 +178,11 @@ struct Shared {
     links: Links,
     datagrams: DatagramLeg,
     traffic: Traffic,
+    carriers: Carriers,
 }
 
 impl Shared {
-    fn new(options: &Options, links: Links) -> Self {
+    fn new(options: &Options, links: Links, carriers: Carriers) -> Self {
         Self {
             flows: Flows::new(options.timeouts),
             // Nothing limits the connections of the client together: programs wait before they are accepted.
@@ -182,15 +191,18 @@ impl Shared {
             datagrams: DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode),
             links,
             traffic: Traffic::new(Naming::Interface),
+            carriers,
         }
     }
 
     /// Returns the parts from which the client's status is made.
     fn parts(&self, server: &Destination) -> Parts {
         let (links, datagrams) = (self.links.clone(), self.datagrams.clone());
+        let carriers = self.carriers.clone();
         Parts {
             role: Role::Client,
             server: Some(server.to_string()),
+            transport: Box::new(move || carriers.says()),
             flows: self.flows.clone(),
             traffic: self.traffic.clone(),
             links: Box::new(move || named(&links)),
@@ -222,8 +234,7 @@ async fn run(
     reports: Reports,
     stop: Stop,
 ) {
-    let (links, datagrams, traffic) =
-        (shared.links.clone(), shared.datagrams.clone(), shared.traffic.clone());
+    let Shared { links, datagrams, traffic, carriers, .. } = shared.clone();
     let making = Making {
         server: options.server,
         tls: options.pairing.as_ref().map(ClientTls::new),
@@ -232,7 +243,9 @@ async fn run(
         resolver: options.resolver,
         links: links.clone(),
         traffic: traffic.clone(),
+        carriers: carriers.clone(),
     };
+    let is_kernels = begin_udp(&carriers, &reports);
     let trunks = Trunks::new(making, reports.clone());
     let mut tasks = JoinSet::new();
     let addresses =
@@ -264,6 +277,9 @@ async fn run(
         });
     }
     let manage = async {
+        if !is_kernels {
+            return std::future::pending().await;
+        }
         let servers = trunks.server_addresses().await;
         links.manage(servers, reports.clone()).await;
     };
@@ -279,6 +295,7 @@ async fn run(
         () = trunks.keep() => {}
         () = datagrams.keep(&trunks, &reports) => {}
         () = manage => {}
+        () = links.follow(|link| carriers.renew(link)) => {}
         () = shared.flows.sweep() => {}
         () = traffic.keep(|| paths_of_datagrams(&datagrams, &options.via)) => {}
     }
@@ -288,6 +305,18 @@ async fn run(
     sleep(CLOSING).await;
     // The kernel is told to forget the links; that takes milliseconds.
     links.end(&reports).await;
+}
+
+/// Starts the task of trunks over UDP and reports whether trunks go over UDP. Returns whether the kernel has
+/// a part in them; else it is told of no links.
+fn begin_udp(carriers: &Carriers, reports: &Reports) -> bool {
+    let running = carriers.clone();
+    // The runtime ends this task, after the last frames have been sent.
+    tokio::spawn(async move { running.run().await });
+    if let Some(says) = carriers.says() {
+        reports.put(Event::Notice(format!("trunks: {says}")));
+    }
+    !carriers.is_udp()
 }
 
 /// Returns the links that the user named, in their present state.

@@ -19,6 +19,8 @@
 //! * [`keys`]: key pairs, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with these
 //!   keys.
 //! * [`socket`]: MPTCP sockets for trunks, and the kernel's information about them.
+//! * [`transport`]: decides over what trunks go; `trunk_socket`: the connection under a trunk, of the kernel
+//!   or in UDP.
 //! * [`links`]: the links that a client uses, and the kernel's endpoints for them.
 //! * [`ingress`]: the protocols of programs.
 //! * [`redirect`]: takes connections of programs that know no proxy.
@@ -26,7 +28,8 @@
 //! * [`config`]: the settings of both roles, for files, flags and programs.
 //! * [`flows`]: the live connections and their time-outs; [`quota`]: the limits of each user.
 //! * [`status`]: the state of a role as a snapshot, a page and metrics; `traffic`: the bytes on each link.
-//! * `constant_time`: comparisons that reveal no secret; `descriptors`: the limits on descriptors.
+//! * `constant_time`: comparisons that reveal no secret; `random`: secrets; `descriptors`: the limits on
+//!   descriptors.
 //! * `relay`: moves bytes between a TCP connection and a stream; `buffer`: the buffers of reads.
 //! * [`client`], [`server`]: the two roles, started with options; [`Running`] has the [events](Event), and
 //!   the handle that ends the role.
@@ -44,12 +47,15 @@ mod leg_socket;
 pub mod links;
 mod memory;
 pub mod policy;
+mod random;
 pub mod redirect;
 mod relay;
 mod role;
 pub mod server;
 pub mod status;
 mod traffic;
+pub mod transport;
+mod trunk_socket;
 
 // The parts of the two roles are public for the tests, examples and fuzz targets of this workspace and for
 // links in the documentation. They are no interface for programs.

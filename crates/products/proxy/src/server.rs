@@ -21,6 +21,7 @@ mod gate;
 mod legs;
 mod origin;
 mod refusals;
+mod udp_door;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -32,10 +33,11 @@ use std::time::Duration;
 
 use anabranch_algo::Span;
 use anabranch_algo::fair_share::Yields;
+use anabranch_mptcp_udp::Port;
 use anabranch_net::places::host_of;
 use anabranch_net::{Clock, HeldPlace, Places, Resolver};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
 use crate::PORT;
@@ -55,18 +57,23 @@ use crate::status::{Parts, Role};
 use crate::tls::{HANDSHAKE_TIMEOUT, leg_secret};
 use crate::traffic::{Counted, Naming, Traffic};
 use crate::trunk::{Association, GoAwayReason, Settings, Side, Transport};
+use crate::trunk_socket::TrunkSocket;
 use crate::trunk_task::{TrunkHandle, start_in_share};
 pub use gate::Admission;
 use gate::{Gate, Pass};
 use legs::Legs;
 use origin::Origins;
 use refusals::Refusals;
+use udp_door::UdpDoor;
 
 /// The time for which the addresses of a name are used, and the most names whose addresses are kept.
 const NAME_AGE: Span = Span::from_secs(60);
 const NAMES_MAX: usize = 10_000;
 /// The most trunks of one client, which is enough for four of its processes.
 const TRUNKS_OF_CLIENT_MAX: usize = 64;
+/// The most connections over UDP that have not been authenticated yet. Each can make this process hold the
+/// bytes of its receive window.
+const UDP_HANDSHAKES_MAX: u64 = 64;
 /// The time that a client with too many trunks has to end the newest one.
 const LEAVING: Duration = Duration::from_secs(10);
 /// The time between two checks whether the list of clients has changed.
@@ -160,6 +167,7 @@ pub fn start(options: Options) -> Result<Running, Error> {
         Parts {
             role: Role::Server,
             server: None,
+            transport: Box::new(|| None),
             flows: flows.clone(),
             traffic: traffic.clone(),
             links: Box::new(Vec::new),
@@ -169,22 +177,46 @@ pub fn start(options: Options) -> Result<Running, Error> {
         }
     };
     Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| async move {
-        let legs = Legs::bind(address, networks, connector.clone(), reports.clone(), quotas.clone());
-        let legs = legs.map(Arc::new).inspect_err(|e| {
-            reports.put(Event::Notice(format!("no UDP for clients: {e}")));
+        let (own, to, quotas_of) = (connector.clone(), reports.clone(), quotas.clone());
+        let udp = begin_udp(address, options.socket.congestion.as_deref(), |port| {
+            Legs::new(port, networks, own, to, quotas_of)
         });
+        let udp = udp.inspect_err(|e| reports.put(Event::Notice(format!("no UDP for clients: {e}"))));
+        let (legs, udp) = udp.ok().unzip();
         let origins =
             Origins { connector, reports: reports.clone(), flows, quotas, shortage: Shortage::default() };
         let handshakes = Places::new(descriptors.handshakes());
-        let legs = legs.ok();
+        let udp_handshakes = Places::new(descriptors.handshakes().min(UDP_HANDSHAKES_MAX));
         // The value is set once. A weak reference is enough: the status does not keep the legs once the role
         // has ended.
         legs.iter().for_each(|legs| drop(bound.set(Arc::downgrade(legs))));
         let (refusals, clients, clock) = (Mutex::default(), Mutex::default(), Clock::start());
-        let server =
-            Server { gate, origins, legs, traffic, reports, handshakes, refusals, memory, clients, clock };
+        let handshakes = (handshakes, udp_handshakes);
+        let server = Server {
+            gate,
+            origins,
+            legs,
+            udp,
+            traffic,
+            reports,
+            handshakes,
+            refusals,
+            memory,
+            clients,
+            clock,
+        };
         Arc::new(server).run(listener, stop).await;
     }))
+}
+
+/// Binds the UDP port, and makes the legs that use it.
+fn begin_udp(
+    address: SocketAddr,
+    congestion: Option<&str>,
+    make: impl FnOnce(Arc<Port>) -> io::Result<Legs>,
+) -> io::Result<(Arc<Legs>, UdpDoor)> {
+    let door = UdpDoor::bind(address, congestion)?;
+    Ok((Arc::new(make(Arc::clone(door.port()))?), door))
 }
 
 /// The trunks of all clients, by client name and trunk number.
@@ -195,10 +227,12 @@ struct Server {
     origins: Origins,
     /// The legs; `None` if the UDP port could not be bound.
     legs: Option<Arc<Legs>>,
+    /// The UDP port, if it could be bound.
+    udp: Option<UdpDoor>,
     traffic: Traffic,
     reports: Reports,
-    /// The connections that have not been authenticated yet.
-    handshakes: Places<IpAddr>,
+    /// The connections that have not been authenticated yet, of the kernel and over UDP.
+    handshakes: (Places<IpAddr>, Places<IpAddr>),
     refusals: Mutex<Refusals>,
     /// The bytes that wait in trunks.
     memory: Places<String>,
@@ -224,7 +258,12 @@ impl Server {
         let mut counting = pin!(traffic.keep(Vec::new));
         let mut number = 0;
         let mut is_short = false;
-        let receiving = self.legs.clone().map(|legs| tokio::spawn(async move { legs.receive().await }));
+        let mut udp = JoinSet::new();
+        if let Some(door) = self.udp.clone() {
+            let (host, legs) = (door.clone(), self.legs.clone());
+            udp.spawn(async move { host.run().await });
+            udp.spawn(async move { door.receive(legs).await });
+        }
         loop {
             let accepted = tokio::select! {
                 () = stop.stopped() => break,
@@ -237,15 +276,21 @@ impl Server {
                 Some(_) = trunks.join_next() => continue,
                 () = &mut sweep => continue,
                 () = &mut counting => continue,
-                accepted = listener.accept() => accepted,
+                accepted = listener.accept() => accepted.map(|(Connection { stream, transport }, peer)| {
+                    (TrunkSocket::Kernel(stream), transport, peer)
+                }),
+                connection = UdpDoor::accept(self.udp.as_ref()) => {
+                    let peer = connection.peer_addr();
+                    Ok((TrunkSocket::Udp(connection), Transport::Udp, peer))
+                }
             };
             match accepted {
-                Ok((connection, peer)) => {
+                Ok((socket, transport, peer)) => {
                     is_short = false;
                     number += 1;
                     // The list is checked first, so that a client that was paired just now is known.
                     self.end_removed(self.gate.refresh_if_changed());
-                    trunks.spawn(Arc::clone(&self).serve(connection, peer, number));
+                    trunks.spawn(Arc::clone(&self).serve(socket, transport, peer, number));
                 }
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
@@ -257,11 +302,12 @@ impl Server {
             }
         }
         self.clients().values().for_each(TrunkHandle::close);
-        receiving.iter().for_each(JoinHandle::abort);
         self.legs.iter().for_each(|legs| legs.end());
         // Ending the tasks resets the connections to origins.
         trunks.shutdown().await;
         sleep(CLOSING).await;
+        // The UDP port is free when the role has ended.
+        udp.shutdown().await;
     }
 
     /// Ends the trunks of clients that were removed from the list, or reports why the list cannot be used.
@@ -278,14 +324,22 @@ impl Server {
     }
 
     /// Serves a client's connection until it ends.
-    async fn serve(self: Arc<Self>, connection: Connection, peer: SocketAddr, number: u64) {
-        let Ok(place) = self.handshakes.take(host_of(peer.ip()), Yields::First) else {
+    async fn serve(
+        self: Arc<Self>,
+        socket: TrunkSocket,
+        transport: Transport,
+        peer: SocketAddr,
+        number: u64,
+    ) {
+        let handshakes = if transport == Transport::Udp { &self.handshakes.1 } else { &self.handshakes.0 };
+        let Ok(place) = handshakes.take(host_of(peer.ip()), Yields::First) else {
             return self.refuse(peer, "too many connections do not say whose they are");
         };
         // One time-out holds for all steps together.
         let within = self.origins.flows.timeouts().handshake;
+        let admitting = self.admit(socket, transport, (peer, number), &place);
         let admitted = tokio::select! {
-            admitted = timeout(within, self.admit(connection, peer, number, &place)) => match admitted {
+            admitted = timeout(within, admitting) => match admitted {
                 Ok(admitted) => admitted,
                 Err(_) => Err(Refused::Anyone("it does not say in time whose it is".to_owned())),
             },
@@ -323,27 +377,28 @@ impl Server {
     /// Authenticates a connection, and makes a trunk of it.
     async fn admit(
         self: &Arc<Self>,
-        connection: Connection,
-        peer: SocketAddr,
-        number: u64,
+        socket: TrunkSocket,
+        transport: Transport,
+        (peer, number): (SocketAddr, u64),
         place: &HeldPlace<IpAddr>,
     ) -> Result<Admitted, Refused> {
-        let Connection { stream, transport } = connection;
         // A client that probes a link closes the connection without sending a byte.
-        if !matches!(stream.peek(&mut [0]).await, Ok(1..)) {
+        if let TrunkSocket::Kernel(stream) = &socket
+            && !matches!(stream.peek(&mut [0]).await, Ok(1..))
+        {
             return Err(Refused::Silent);
         }
         place.heard();
-        let counted = self.traffic.watch(&stream, transport);
+        let counted = self.traffic.watch(&socket, transport);
         let within = self.origins.flows.timeouts().handshake;
         let (trunk, secret, client) = match self.gate.pass(peer.ip()) {
             Pass::Tls(tls) => {
-                let accepted = tls.accept_within(within, stream).await;
+                let accepted = tls.accept_within(within, socket).await;
                 let (stream, name) = accepted.map_err(|e| Refused::Anyone(e.to_string()))?;
                 let secret = leg_secret(stream.get_ref().1);
                 (self.begin(stream, transport, name.clone()), secret, Some(name))
             }
-            Pass::Plain => (self.begin(stream, transport, user(None, peer)), None, None),
+            Pass::Plain => (self.begin(socket, transport, user(None, peer)), None, None),
             Pass::None => {
                 let why = "it is in no network whose clients are believed";
                 return Err(Refused::Anyone(why.to_owned()));

@@ -120,11 +120,11 @@ pub fn missing_mptcp() -> Option<String> {
 
 /// Returns why a trunk has only one path, as a sentence that names the end or path that refused MPTCP. `own`
 /// is the transport that this end sees, `peer` the one that the other end reports. Returns `None` if both see
-/// MPTCP.
+/// MPTCP, of the kernel or in UDP.
 #[must_use]
 pub fn why_single_path(own: Transport, peer: Transport) -> Option<String> {
     match (own, peer) {
-        (Transport::Mptcp, Transport::Mptcp) => None,
+        (Transport::Mptcp, Transport::Mptcp) | (Transport::Udp, _) | (_, Transport::Udp) => None,
         (Transport::NoMptcp, _) => Some(missing_mptcp().unwrap_or_else(|| NoMptcp::Unknown.to_string())),
         (_, Transport::NoMptcp) => Some("the other end has no MPTCP".to_owned()),
         _ => Some("both ends have MPTCP, but something on the path takes it away".to_owned()),

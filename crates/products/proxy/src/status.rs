@@ -49,6 +49,8 @@ pub(crate) struct NamedLink {
 pub(crate) struct Parts {
     pub(crate) role: Role,
     pub(crate) server: Option<String>,
+    /// Returns over what a client's trunks go and why, if not over the kernel's MPTCP.
+    pub(crate) transport: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub(crate) flows: Flows,
     pub(crate) traffic: Traffic,
     /// Returns the links of a client, in the user's order.
@@ -91,7 +93,7 @@ impl Status {
     /// Returns the present state. Rates are means over the last second or two.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let Parts { role, server, flows, traffic, links, datagram_flows } = &*self.parts;
+        let Parts { role, server, transport, flows, traffic, links, datagram_flows } = &*self.parts;
         let (open_connections, listed, now) = flows.list(CONNECTIONS_MAX);
         let trunks = traffic.trunks();
         let links = links_of(traffic.links(), links(), !trunks.is_empty());
@@ -109,6 +111,7 @@ impl Status {
             pid: std::process::id(),
             uptime_s: seconds(self.clock.now(), Time::ZERO),
             server: server.clone(),
+            transport: transport(),
             listening: self.addresses.iter().map(listening).collect(),
             totals: self.counters.totals(),
             links,

@@ -8,18 +8,17 @@ mod tally;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anabranch_algo::Time;
-use anabranch_net::mptcp_socket::{SubflowInfo, mptcp_socket_info, tcp_socket_info};
+use anabranch_net::mptcp_socket::SubflowInfo;
 use anabranch_net::netlink::TcpState;
 use anabranch_net::{Clock, interfaces};
-use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::trunk::Transport;
+use crate::trunk_socket::{Meter, TrunkSocket};
 use crate::trunk_task::TrunkHandle;
 pub(crate) use tally::{DATAGRAMS, Key, Reading, Row, Tally};
 
@@ -74,8 +73,7 @@ struct State {
 /// The connection of a trunk.
 #[derive(Debug)]
 struct Carrier {
-    fd: OwnedFd,
-    local: SocketAddr,
+    meter: Meter,
     peer: SocketAddr,
     client: Option<String>,
     transport: Transport,
@@ -137,16 +135,14 @@ impl Traffic {
     }
 
     /// Measures a trunk's connection. Returns `None` if no descriptors are left.
-    pub(crate) fn watch(&self, stream: &TcpStream, transport: Transport) -> Option<Counted> {
-        let fd = stream.as_fd().try_clone_to_owned().ok()?;
-        let (local, peer) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
-        let canonical = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
-        let (local, peer, begun) = (canonical(local), canonical(peer), self.shared.clock.now());
+    pub(crate) fn watch(&self, socket: &TrunkSocket, transport: Transport) -> Option<Counted> {
+        let (meter, peer) = (socket.meter()?, socket.peer()?);
+        let (peer, begun) = (SocketAddr::new(peer.ip().to_canonical(), peer.port()), self.shared.clock.now());
         let (client, trunk, subflows) = (None, None, Vec::new());
         let mut state = self.lock();
         state.next += 1;
         let number = state.next;
-        let carrier = Carrier { fd, local, peer, client, transport, begun, trunk, subflows };
+        let carrier = Carrier { meter, peer, client, transport, begun, trunk, subflows };
         state.trunks.insert(number, carrier);
         Some(Counted { traffic: self.clone(), number })
     }
@@ -213,18 +209,10 @@ impl State {
     /// Asks the kernel for the state of a trunk's subflows.
     fn look_at(&mut self, number: u64, naming: Naming) {
         let Some(carrier) = self.trunks.get_mut(&number) else { return };
-        let subflows = match mptcp_socket_info(carrier.fd.as_fd()) {
-            Ok(Some((_, subflows))) => subflows,
-            _ => {
-                let (local, remote) = (carrier.local, carrier.peer);
-                let tcp = tcp_socket_info(carrier.fd.as_fd()).ok();
-                tcp.map(|tcp| SubflowInfo { local, remote, tcp }).into_iter().collect()
-            }
-        };
         // The first subflow stays in the list when it is closed, and then has no address.
         let is_there =
             |one: &SubflowInfo| one.tcp.state != Some(TcpState::Closed) && !one.local.ip().is_unspecified();
-        carrier.subflows = subflows.into_iter().filter(is_there).collect();
+        carrier.subflows = carrier.meter.subflows().into_iter().filter(is_there).collect();
         let Some(carrier) = self.trunks.get(&number).filter(|carrier| carrier.trunk.is_some()) else {
             return;
         };

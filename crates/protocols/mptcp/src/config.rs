@@ -81,14 +81,18 @@ pub struct Config {
     /// How long the first SYN waits for an answer before another goes out from the next local address. The
     /// first SYN that is answered begins the connection. `None` tries only the address that was asked for.
     pub race_after: Option<Span>,
+    /// How long after the end of a subflow the client makes it again, if the subflow timed out or was reset.
+    /// A client whose only subflow was reset joins at once, and keeps the connection until that has failed:
+    /// its address may have changed on the way (NAT). `None` makes again only joins that timed out.
+    pub rejoin_after: Option<Span>,
     /// The bytes that a connection keeps for the program to read; also its receive window.
     pub receive_buffer_bytes: u32,
     /// The bytes that a program may write ahead of the data acknowledgement.
     pub send_buffer_bytes: u32,
     /// The most subflows of a connection; at most [`SUBFLOWS_MAX`].
     pub subflows_max: usize,
-    /// The most connections of one listener with an unfinished handshake. A further SYN drops the oldest of
-    /// them.
+    /// The most connections of one listener with an unfinished handshake. Hosts share them: a further SYN
+    /// drops the oldest connection of the host with the most.
     pub half_open_max: usize,
 }
 
@@ -103,6 +107,7 @@ impl Default for Config {
             path_manager: PathManager::Fullmesh,
             addresses: Vec::new(),
             race_after: Some(Span::from_millis(250)),
+            rejoin_after: None,
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 4 << 20,
             subflows_max: SUBFLOWS_MAX,

@@ -63,6 +63,31 @@ pub enum ConnectionEvent {
     },
 }
 
+/// The state of a subflow, for people. Bytes are those of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubflowReport {
+    /// The subflow's local end.
+    pub local: SocketAddr,
+    /// The subflow's remote end.
+    pub remote: SocketAddr,
+    /// Whether the handshakes are complete.
+    pub is_up: bool,
+    /// Whether either end wants the subflow to be a backup.
+    pub is_backup: bool,
+    /// The smoothed round-trip time; zero before the first sample.
+    pub srtt: Span,
+    /// The congestion window, packets.
+    pub cwnd: u32,
+    /// The bytes sent, without repetitions.
+    pub sent_bytes: u64,
+    /// The bytes received in order.
+    pub received_bytes: u64,
+    /// The packets and the bytes that were sent again.
+    pub resent: (u64, u64),
+    /// The retransmission timeouts since the last acknowledgement.
+    pub timeouts: u32,
+}
+
 /// The protocol of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -106,6 +131,8 @@ struct DataTimers {
     fin_due: Time,
     /// When data is sent again that subflows have delivered and the peer has not acknowledged.
     retransmit_at: Time,
+    /// When subflows that have ended are made again.
+    rejoin_at: Time,
 }
 
 /// Events and ended subflows that the stack has not fetched yet.
@@ -172,7 +199,7 @@ impl Connection {
             scheduler: config.scheduler.make(),
             addresses: AddressBook::new(config.path_manager, local, others, remote),
             notices: Notices::default(),
-            timers: DataTimers { fin_due: Time::NEVER, retransmit_at: Time::NEVER },
+            timers: DataTimers { fin_due: Time::NEVER, retransmit_at: Time::NEVER, rejoin_at: Time::NEVER },
             ending: Ending::default(),
             reports: Reports::default(),
             turn: 0,
@@ -243,6 +270,21 @@ impl Connection {
         self.mode != Mode::Plain
     }
 
+    /// Lets subflows that have ended be made again.
+    fn rejoin(&mut self) {
+        self.timers.rejoin_at = Time::NEVER;
+        let present = self.paths.iter().flatten().map(|path| (path.local_id, path.remote_id)).collect();
+        self.addresses.retry_all_but(&present);
+    }
+
+    /// Returns whether a client goes on without a subflow, because its last one was reset by a peer that may
+    /// know the connection all the same, and joins again.
+    fn may_rejoin(&self, was_up: bool, error: Option<SubflowError>) -> bool {
+        let is_reset = was_up && error == Some(SubflowError::Reset);
+        let is_joining = self.is_client && self.mode == (Mode::Multipath { confirmed: true });
+        self.config.rejoin_after.is_some() && is_reset && is_joining && !self.is_ending()
+    }
+
     /// Returns the next subflow that is to be made, if there is a slot for it.
     pub(crate) fn next_join(&mut self) -> Option<JoinPlan> {
         if self.mode != (Mode::Multipath { confirmed: true }) || !self.is_client || self.is_ending() {
@@ -290,6 +332,26 @@ impl Connection {
     /// Returns the two ends of each subflow, the local one first.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.paths.iter().flatten().map(|path| (path.subflow.local, path.subflow.remote))
+    }
+
+    /// Returns the state of each subflow.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = SubflowReport> {
+        self.paths.iter().flatten().map(|path| {
+            let (sender, (local, remote)) = (path.subflow.sender(), path.ends());
+            let resent = sender.resent();
+            SubflowReport {
+                local,
+                remote,
+                is_up: path.is_up,
+                is_backup: path.backup.is_wanted(),
+                srtt: sender.rtt().srtt(),
+                cwnd: sender.cwnd(),
+                sent_bytes: path.subflow.used_offset().saturating_sub(1),
+                received_bytes: if path.is_up { path.subflow.expected_offset().saturating_sub(1) } else { 0 },
+                resent: (resent.packets, resent.bytes),
+                timeouts: sender.timeouts(),
+            }
+        })
     }
 
     /// Returns the two ends of each subflow that has ended since the last call, the local one first.
@@ -367,6 +429,10 @@ impl Connection {
     /// Returns the bytes that can be written now.
     pub(crate) fn writable(&self) -> u64 {
         if self.ending.is_over { 0 } else { self.send.writable() }
+    }
+    /// Returns the bytes that were written and that no subflow has sent.
+    pub(crate) const fn unsent(&self) -> u64 {
+        self.send.unsent()
     }
     /// Returns the bytes that were written and are not acknowledged.
     pub(crate) const fn unacknowledged(&self) -> u64 {

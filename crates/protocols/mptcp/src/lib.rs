@@ -20,13 +20,15 @@
 //! * [`scheduler`]: decides which subflow carries which data. [`path_manager`]: decides which subflows are
 //!   made.
 //! * `notices`: repeats addresses and priorities to the peer until it must have heard them.
-//! * [`segment`]: a segment as IP packet. [`payload`]: shared bytes.
+//! * [`segment`]: a segment as IP packet. [`datagram`]: a segment in a datagram of UDP. [`payload`]: shared
+//!   bytes.
 //! * `wakes`: deadlines in the order of time. `secrets`: numbers that others must not guess. [`config`]: the
 //!   settings with which a stack is created.
 #![forbid(unsafe_code)]
 
 pub mod config;
 mod connection;
+pub mod datagram;
 mod handshake_options;
 mod listener;
 mod mapping;
@@ -45,7 +47,7 @@ mod subflow;
 mod wakes;
 
 pub use config::{Config, SUBFLOWS_MAX, TailLoss, TcpConfig};
-pub use connection::ConnectionEvent;
+pub use connection::{ConnectionEvent, SubflowReport};
 pub use path_manager::{LocalAddress, PathManager};
 pub use payload::Payload;
 pub use scheduler::{SCHEDULERS, SchedulerKind};

@@ -1,36 +1,54 @@
 //! Connections that peers begin: which ports accept them, and how many may be half open (RFC 4987 section
 //! 3.1).
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anabranch_algo::Time;
+use anabranch_algo::fair_share::{FairShare, Place, Yields, host_of};
 
 /// A port that accepts connections, and those connections whose handshake is not complete.
 ///
-/// The table of half-open connections is bounded. Once it is full, the oldest gives way to the newest (RFC
-/// 4987 section 3.5). A flood of SYNs that are never answered thus displaces its own connections, while
-/// clients get through that complete the handshake before the flood fills the table.
-#[derive(Clone, Debug, Default)]
+/// The table of half-open connections is bounded, and hosts share it fairly ([`FairShare`]): once it is full,
+/// the host with the most half-open connections gives up its oldest one. A flood of SYNs from one host thus
+/// displaces its own connections. A flood from many forged addresses displaces the oldest (RFC 4987 section
+/// 3.5), while clients get through that complete the handshake before the flood fills the table.
+#[derive(Clone, Debug)]
 pub(crate) struct Listener<C> {
-    half_open: VecDeque<C>,
-    /// The number of half-open connections that gave way to newer ones.
-    pub(crate) displaced: u64,
+    share: FairShare<IpAddr>,
+    half_open: BTreeMap<Place, C>,
 }
 
 impl<C: Copy + PartialEq> Listener<C> {
-    pub(crate) const fn new() -> Self {
-        Self { half_open: VecDeque::new(), displaced: 0 }
+    /// Creates a port with at most `max` half-open connections.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { share: FairShare::new(max.max(1) as u64), half_open: BTreeMap::new() }
     }
 
-    /// Adds a connection that a SYN has begun. Returns the connection that must give way to it, if the table
-    /// is full.
-    pub(crate) fn begin(&mut self, connection: C, max: usize) -> Option<C> {
-        let displaced = if self.half_open.len() >= max.max(1) { self.half_open.pop_front() } else { None };
-        self.displaced += u64::from(displaced.is_some());
-        self.half_open.push_back(connection);
-        displaced
+    /// Returns the number of half-open connections that gave way to newer ones.
+    pub(crate) const fn displaced(&self) -> u64 {
+        self.share.counters().gave_way
+    }
+
+    /// Adds a connection that a SYN from `peer` has begun. Returns the connection that must give way to it,
+    /// if the table is full.
+    pub(crate) fn begin(&mut self, now: Time, connection: C, peer: IpAddr) -> Option<C> {
+        // Half-open connections are never in use, so one of them always gives way.
+        let Ok((place, gives_way)) = self.share.ask(now, host_of(peer), Yields::First) else {
+            return Some(connection);
+        };
+        self.half_open.insert(place, connection);
+        let displaced = gives_way?;
+        self.share.release(displaced);
+        self.half_open.remove(&displaced)
     }
 
     /// Removes a connection whose handshake is complete or which is gone.
     pub(crate) fn end(&mut self, connection: C) {
-        self.half_open.retain(|other| *other != connection);
+        let place = self.half_open.iter().find(|(_, other)| **other == connection).map(|(place, _)| *place);
+        if let Some(place) = place {
+            self.half_open.remove(&place);
+            self.share.release(place);
+        }
     }
 }

@@ -213,6 +213,12 @@ impl AddressBook {
         self.made = self.made.saturating_sub(1);
     }
 
+    /// Lets all subflows be tried again but those between the identifiers in `present`, which exist.
+    pub(crate) fn retry_all_but(&mut self, present: &BTreeSet<(u8, u8)>) {
+        self.tried.retain(|ids| present.contains(ids));
+        self.made = present.len() as u8;
+    }
+
     /// Returns the next subflow that is to be made, each one once.
     pub(crate) fn next_join(&mut self) -> Option<JoinPlan> {
         let plan = match self.manager {

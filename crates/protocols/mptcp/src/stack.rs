@@ -1,14 +1,14 @@
 //! All connections of one host: segments go in, segments and events come out.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anabranch_algo::{Machine, Output, Time};
 use anabranch_mptcp_wire::{Join, MptcpOption, OptionBuffer, Reset, TcpOption};
 
 use crate::config::Config;
-use crate::connection::{Connection, ConnectionEvent};
+use crate::connection::{Connection, ConnectionEvent, SubflowReport};
 use crate::handshake_options::join;
 use crate::listener::Listener;
 use crate::path_manager::{LocalAddress, PathManager};
@@ -81,13 +81,14 @@ impl Stack {
 
     /// Accepts connections at `port`, on all addresses, from now on.
     pub fn listen(&mut self, port: u16) {
-        self.listeners.entry(port).or_insert_with(Listener::new);
+        let max = self.config.half_open_max;
+        self.listeners.entry(port).or_insert_with(|| Listener::new(max));
     }
 
     /// Returns how many half-open connections of `port` gave way to newer ones.
     #[must_use]
     pub fn displaced(&self, port: u16) -> u64 {
-        self.listeners.get(&port).map_or(0, |listener| listener.displaced)
+        self.listeners.get(&port).map_or(0, Listener::displaced)
     }
 
     /// Begins a connection from `local` to `remote`. Returns `None` if all ports are in use.
@@ -198,6 +199,25 @@ impl Stack {
         self.connections.get(&id).map_or(0, Connection::writable)
     }
 
+    /// Returns the bytes that were written and that no subflow has sent yet.
+    #[must_use]
+    pub fn unsent(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, Connection::unsent)
+    }
+
+    /// Returns the state of each subflow of a connection.
+    #[must_use]
+    pub fn subflows(&self, id: ConnectionId) -> Vec<SubflowReport> {
+        self.connections.get(&id).map_or_else(Vec::new, |connection| connection.reports().collect())
+    }
+
+    /// Returns whether a subflow has this local end.
+    #[must_use]
+    pub fn has_subflow_at(&self, local: SocketAddr) -> bool {
+        let lowest = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        self.subflows.range((local, lowest)..).next().is_some_and(|((end, _), _)| *end == local)
+    }
+
     /// Returns the bytes that were written and that the peer has not acknowledged.
     #[must_use]
     pub fn unacknowledged(&self, id: ConnectionId) -> u64 {
@@ -261,8 +281,8 @@ impl Stack {
         }
         let connection = Connection::accept(now, &self.config, segment, &mut self.secrets);
         let id = self.insert(connection);
-        let max = self.config.half_open_max;
-        if let Some(displaced) = self.listeners.get_mut(&port).and_then(|listener| listener.begin(id, max)) {
+        let (listener, peer) = (self.listeners.get_mut(&port), segment.source.ip());
+        if let Some(displaced) = listener.and_then(|listener| listener.begin(now, id, peer)) {
             self.remove(displaced);
         }
     }

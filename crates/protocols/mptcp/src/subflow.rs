@@ -272,6 +272,10 @@ impl Subflow {
     pub(crate) const fn acked_offset(&self) -> u64 {
         self.sender.una() - ((1 << 32) + self.syn.iss as u64)
     }
+    /// Returns how many sequence numbers this end has used, the SYN's included.
+    pub(crate) const fn used_offset(&self) -> u64 {
+        self.sender.next() - ((1 << 32) + self.syn.iss as u64)
+    }
     /// Returns whether there are ranges to report in a SACK option.
     pub(crate) fn has_sack(&self) -> bool {
         self.agreed.sack && self.receiver.has_sack()

@@ -7,29 +7,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use anabranch_algo::Span;
+pub use anabranch_algo::fair_share::host_of;
 use anabranch_algo::fair_share::{Counters, FairShare, Full, Place, Yields};
 
 use crate::Clock;
 
 /// The shortest time between two reports about a holder; more frequent reports make no difference.
 const HEARD_EVERY: Span = Span::from_millis(10);
-
-/// Returns the holder to share places by while a peer has not proven its identity: the IPv4 address, or the
-/// /64 network of an IPv6 address, since one host has all addresses of such a network (RFC 4291, section
-/// 2.5.4).
-#[must_use]
-pub fn host_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => v4.into(),
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-    }
-}
 
 struct State<K> {
     share: FairShare<K>,
@@ -206,14 +195,5 @@ mod tests {
         assert!(young.poll_given_up(&cx).is_ready(), "told before it asked");
         drop((other, young, last));
         assert_eq!((places.used(), places.counters()), (0, Counters { gave_way: 2, refused: 0 }));
-    }
-
-    #[test]
-    fn a_host_is_an_address_or_a_network_of_64_bits() {
-        let host = |text: &str| host_of(text.parse().unwrap()).to_string();
-        assert_eq!(host("192.0.2.7"), "192.0.2.7");
-        assert_eq!(host("::ffff:192.0.2.7"), "192.0.2.7");
-        assert_eq!(host("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
-        assert_eq!(host("::1"), "::");
     }
 }

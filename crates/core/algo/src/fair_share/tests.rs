@@ -1,6 +1,6 @@
 //! Shares in virtual time.
 
-use std::string::String;
+use std::string::{String, ToString as _};
 use std::vec::Vec;
 
 use proptest::prelude::*;
@@ -163,4 +163,13 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_host_is_an_address_or_a_network_of_64_bits() {
+    let host = |text: &str| host_of(text.parse().unwrap()).to_string();
+    assert_eq!(host("192.0.2.7"), "192.0.2.7");
+    assert_eq!(host("::ffff:192.0.2.7"), "192.0.2.7");
+    assert_eq!(host("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    assert_eq!(host("::1"), "::");
 }

@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
+use anabranch_mptcp_udp::AsyncUdp;
 use anabranch_net::{Clock, Egress, RecvBuffers};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
@@ -22,7 +23,7 @@ use crate::client::trunks::{LegSource, Trunks};
 use crate::event::{Event, Reports};
 use crate::leg::packet::VERSION;
 use crate::leg::{self, FLOW_MAX, Leg, Mode, PathHealth, Protection, Settings};
-use crate::leg_socket::{LegSocket, transmit_all};
+use crate::leg_socket::transmit_all;
 use crate::links::Via;
 use crate::links::watch::Links;
 use crate::trunk::{Association, Destination, Reason, Side};
@@ -206,7 +207,7 @@ impl DatagramLeg {
                 leg.set_rank(path, links.get(i).map_or(0, |via| rank(via, links)));
             }
         }
-        let mut sockets: Vec<Option<LegSocket>> = (0..links.len().max(1)).map(|_| None).collect();
+        let mut sockets: Vec<Option<AsyncUdp>> = (0..links.len().max(1)).map(|_| None).collect();
         {
             let mut state = self.shared.lock();
             // The flows of the leg before continue on this leg.
@@ -283,7 +284,7 @@ impl DatagramLeg {
 
     /// Opens the missing sockets, and reopens those of paths that do not answer, because the address of their
     /// link may have changed.
-    fn tend_sockets(&self, sockets: &mut [Option<LegSocket>], server: SocketAddr) {
+    fn tend_sockets(&self, sockets: &mut [Option<AsyncUdp>], server: SocketAddr) {
         let alive: Vec<bool> =
             self.shared.lock().leg.iter().flat_map(Leg::health).map(|path| path.is_alive).collect();
         for (i, slot) in sockets.iter_mut().enumerate() {
@@ -299,7 +300,7 @@ impl DatagramLeg {
                 Some(via) => Egress::parse(&via.name),
                 None => Ok(Egress::any()),
             };
-            match egress.and_then(|egress| LegSocket::connect(&egress, server)) {
+            match egress.and_then(|egress| AsyncUdp::connect(&egress, server)) {
                 Ok(socket) => {
                     let is_same =
                         slot.as_ref().is_some_and(|old| old.local_addr().ip() == socket.local_addr().ip());
@@ -314,7 +315,7 @@ impl DatagramLeg {
 
     /// Sends all packets that are due and hands datagrams to the programs. Returns the time of the leg's next
     /// deadline.
-    fn step(&self, sockets: &[Option<LegSocket>]) -> Time {
+    fn step(&self, sockets: &[Option<AsyncUdp>]) -> Time {
         let now = self.shared.clock.now();
         let mut guard = self.shared.lock();
         let state = &mut *guard;

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::client::carriers::Carriers;
 use crate::event::{Event, Reports};
 use crate::links::racing::race;
 use crate::links::watch::{Links, Watched};
@@ -20,6 +21,7 @@ use crate::socket::{Connection, SocketOptions, why_single_path};
 use crate::tls::{ClientTls, TlsError, leg_secret};
 use crate::traffic::{Counted, Traffic};
 use crate::trunk::{Destination, GoAwayReason, Host, Reason, Settings, Side, Transport};
+use crate::trunk_socket::TrunkSocket;
 use crate::trunk_task::{End, Stream, TrunkHandle, start};
 
 /// The longest time that a program waits for a trunk if there is none.
@@ -54,6 +56,7 @@ pub(super) struct Making {
     pub(super) resolver: Resolver,
     pub(super) links: Links,
     pub(super) traffic: Traffic,
+    pub(super) carriers: Carriers,
 }
 
 /// The reason why there is no trunk.
@@ -310,7 +313,7 @@ impl Shared {
             let watched = watched.clone();
             state.members.push(Member { trunk: trunk.clone(), server: peer, secret, idle_since, watched });
         }
-        let note = why_single_path(own, theirs);
+        let note = why_single_path(own, theirs).or_else(|| self.making.carriers.says());
         self.reports.put(Event::TrunkUp { peer, client: None, transport: own, note });
         self.tell();
         let doomed = async {
@@ -354,22 +357,62 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Connects to the server and makes a trunk of the connection.
+    /// Makes a trunk over what works. If the kernel's connection has one path, UDP is tried, too.
     async fn make(&self) -> Result<Made, NoTrunk> {
+        let carriers = &self.making.carriers;
+        if carriers.is_udp() {
+            match self.make_in_udp().await {
+                Err(failure) if !failure.is_refused && !carriers.is_only_udp() => {}
+                made => return made,
+            }
+        }
         let (Connection { stream, transport }, peer) = self.connect().await?;
-        let counted = self.making.traffic.watch(&stream, transport);
         let watched = self.making.links.watch(&stream).map(Arc::new);
+        let made = self.make_of(TrunkSocket::Kernel(stream), transport, peer, watched).await?;
+        let (trunk, .., own, theirs, _) = &made;
+        let tries_udp = why_single_path(*own, *theirs).is_some_and(|why| carriers.has_one_path(why));
+        if tries_udp && let Ok(better) = self.make_in_udp().await {
+            trunk.close();
+            return Ok(better);
+        }
+        Ok(made)
+    }
+
+    /// Makes a trunk over UDP.
+    async fn make_in_udp(&self) -> Result<Made, NoTrunk> {
+        let made = async {
+            let addresses = self.addresses().await?;
+            let order = self.making.links.order();
+            let connected = self.making.carriers.connect_udp(&addresses, order.first()).await;
+            let connection = connected.map_err(|(peer, why)| NoTrunk::new(peer, why))?;
+            let peer = connection.peer_addr();
+            self.make_of(TrunkSocket::Udp(connection), Transport::Udp, peer, None).await
+        };
+        let made = made.await;
+        self.making.carriers.note_udp(made.as_ref().err().map(|failure| failure.why.clone()));
+        made
+    }
+
+    /// Makes a trunk of a connection.
+    async fn make_of(
+        &self,
+        socket: TrunkSocket,
+        transport: Transport,
+        peer: SocketAddr,
+        watched: Option<Arc<Watched>>,
+    ) -> Result<Made, NoTrunk> {
+        let counted = self.making.traffic.watch(&socket, transport);
         let failed = |e: TlsError| {
             let is_refused = matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
             NoTrunk { is_refused, ..NoTrunk::new(Some(peer), e) }
         };
         let (trunk, secret) = match &self.making.tls {
             Some(tls) => {
-                let stream = tls.connect(stream).await.map_err(failed)?;
+                let stream = tls.connect(socket).await.map_err(failed)?;
                 let secret = leg_secret(stream.get_ref().1);
                 (begin(stream, transport), secret)
             }
-            None => (begin(stream, transport), None),
+            None => (begin(socket, transport), None),
         };
         match timeout(HELLO_TIMEOUT, trunk.hello()).await {
             Ok(Ok(theirs)) => {

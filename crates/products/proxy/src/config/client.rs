@@ -16,6 +16,7 @@ use crate::leg::Mode;
 use crate::links::{self, Via};
 use crate::quota::UserLimits;
 use crate::socket::SocketOptions;
+use crate::transport::Choice;
 
 /// The address at which programs find the client if no other is set: the port of SOCKS (RFC 1928 section 3).
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
@@ -79,6 +80,11 @@ settings! {
         /// How programs' datagrams (SOCKS5's UDP) are spread over the links: over the best one, over the two
         /// best at once, or over all with their order restored
         "udp-mode" udp_mode: Mode, "best|duplicate|aggregate", Some("best"), Restart;
+
+        /// Over what the connections to the server go: the kernel's MPTCP (`kernel`), Multipath TCP of this
+        /// program in UDP (`udp`), or what works: `auto` takes UDP if the kernel here, the one of the server
+        /// or the path has no MPTCP, and there are several links without caps
+        "transport" transport: Choice, "auto|kernel|udp", Some("auto"), Restart;
 
         /// Serve programs that give this name and password only. Without it and `user-file`: all that reach
         /// it
@@ -159,6 +165,12 @@ impl Client {
         let mut options = Options::new(server, pairing);
         options.via = all.via.unwrap_or_default();
         links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
+        options.transport = all.transport.unwrap_or_default();
+        if options.transport == Choice::Udp && options.via.iter().any(|link| link.cap.is_some()) {
+            return Err(ConfigError::new(
+                "`cap` is kept with the kernel's MPTCP only, not with `transport` udp",
+            ));
+        }
         options.state_dir = all.state_dir;
         options.doors = doors([
             (Door::Programs, all.listen),

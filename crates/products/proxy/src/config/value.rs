@@ -11,6 +11,7 @@ use crate::PORT;
 use crate::leg::Mode;
 use crate::links::{Via, ViaError};
 use crate::policy::Scope;
+use crate::transport::Choice;
 use crate::trunk::Destination;
 
 /// How a value is written in a file, and how often its flag may be given.
@@ -112,9 +113,20 @@ one! {
     Bandwidth, Text;
     TimeSpan, Text;
     Mode, Text;
+    Choice, Text;
 }
 
 impl Item for Mode {
+    fn read_one(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Item for Choice {
     fn read_one(text: &str) -> Result<Self, String> {
         text.parse()
     }

@@ -28,6 +28,8 @@ use crate::links::{Via, kernel_paths};
 
 /// The time between two checks of each link.
 const STEP: Duration = Duration::from_millis(50);
+/// The time between two checks whether links have other addresses.
+const FOLLOW_STEP: Duration = Duration::from_millis(200);
 /// The time after which a probe has failed, unless four round trips are longer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBE_RTTS: u32 = 4;
@@ -373,6 +375,22 @@ impl Links {
             self.close(link).await;
             let name = &self.shared.via[link].name;
             reports.put(Event::Notice(format!("the link {name} has another address")));
+        }
+    }
+
+    /// Calls `renew` with each link whose addresses have changed, or which has come up. Never returns.
+    pub(crate) async fn follow(&self, renew: impl Fn(usize)) {
+        let Ok(mut monitor) = NetworkMonitor::new() else { return std::future::pending().await };
+        let mut before = self.places();
+        loop {
+            if monitor.changed(self.shared.clock.now()) {
+                let now = self.places();
+                let changed = now.iter().zip(&before).enumerate();
+                let changed = changed.filter(|(_, (now, before))| now != before && !now.is_empty());
+                changed.for_each(|(link, _)| renew(link));
+                before = now;
+            }
+            sleep(FOLLOW_STEP).await;
         }
     }
 

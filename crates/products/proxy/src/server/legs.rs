@@ -1,15 +1,14 @@
-//! The server's legs: one UDP port for all clients, and a machine and a task for each association.
+//! The server's legs: a machine and a task for each association. All clients send to one UDP port.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
-use anabranch_net::{Clock, Received, RecvBuffers};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use anabranch_mptcp_udp::Port;
+use anabranch_net::{Clock, Received};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
@@ -19,9 +18,10 @@ use crate::event::Reports;
 use crate::flows::user;
 use crate::leg::packet::{Header, VERSION};
 use crate::leg::{self, Leg, Protection, SECRET_BYTES, Settings};
-use crate::leg_socket::{LegSocket, transmit_all};
+use crate::leg_socket::transmit_all;
 use crate::policy::Scope;
 use crate::quota::{Pace, Quotas};
+use crate::random::random;
 use crate::role::Live;
 use crate::server::association::{Association, Flows, State};
 use crate::server::flow::serve_flow;
@@ -38,8 +38,8 @@ const LOCALS_MAX: usize = 64;
 
 /// The legs of a server.
 pub(super) struct Legs {
-    sockets: Vec<LegSocket>,
-    port: u16,
+    /// The UDP port, which encapsulated trunks use, too.
+    port: Arc<Port>,
     /// The networks whose clients are believed, if the server has no keys.
     networks: Option<Vec<Scope>>,
     associations: Mutex<BTreeMap<u32, Arc<Association>>>,
@@ -51,40 +51,19 @@ pub(super) struct Legs {
     secret: [u8; SECRET_BYTES],
 }
 
-fn random<const N: usize>() -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).ok().map(|()| bytes)
-}
-
 impl Legs {
-    /// Binds the UDP port with the number of `address`.
-    pub(super) fn bind(
-        address: SocketAddr,
+    /// Creates the legs of a server with this UDP port.
+    pub(super) fn new(
+        port: Arc<Port>,
         networks: Option<Vec<Scope>>,
         connector: Live<Connector>,
         reports: Reports,
         quotas: Quotas,
     ) -> io::Result<Self> {
-        let mut sockets = vec![LegSocket::listen(address)?];
-        let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
-        if address.ip().is_unspecified() && address.is_ipv6() {
-            sockets.push(LegSocket::listen(v4)?);
-        }
         let secret = random().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
-        let (associations, clock, port) = (Mutex::default(), Clock::start(), address.port());
+        let (associations, clock) = (Mutex::default(), Clock::start());
         let shortage = Shortage::default();
-        Ok(Self {
-            sockets,
-            port,
-            networks,
-            associations,
-            connector,
-            reports,
-            shortage,
-            quotas,
-            clock,
-            secret,
-        })
+        Ok(Self { port, networks, associations, connector, reports, shortage, quotas, clock, secret })
     }
 
     fn associations(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Association>>> {
@@ -131,7 +110,7 @@ impl Legs {
         associations.insert(number, Arc::clone(&association));
         drop(associations);
         tokio::spawn(Arc::clone(self).serve(number, association));
-        Answer { version: VERSION, port: self.port, number }
+        Answer { version: VERSION, port: self.port.local_addr().port(), number }
     }
 
     /// Ends the legs of these clients.
@@ -151,25 +130,8 @@ impl Legs {
         self.associations().values().for_each(|association| association.end());
     }
 
-    /// Receives packets. Never returns.
-    pub(super) async fn receive(&self) {
-        let mut buffers = RecvBuffers::new();
-        std::future::poll_fn(|cx| {
-            loop {
-                let mut has_come = false;
-                for socket in &self.sockets {
-                    let done = socket.poll_receive(cx, &mut buffers, |received| self.take(&received));
-                    has_come |= matches!(done, Poll::Ready(Ok(())));
-                }
-                if !has_come {
-                    return Poll::<()>::Pending;
-                }
-            }
-        })
-        .await;
-    }
-
-    fn take(&self, received: &Received<'_>) {
+    /// Takes the datagrams of a client.
+    pub(super) fn take(&self, received: &Received<'_>) {
         let host = received.from.ip().to_canonical();
         if self.networks.as_ref().is_some_and(|known| !known.iter().any(|net| net.has_host(host))) {
             return;
@@ -223,8 +185,7 @@ impl Legs {
         }
         let (mut buffer, locals) = (Vec::new(), &state.locals);
         transmit_all(&mut state.leg, now, &mut buffer, |_, to, bytes, size| {
-            let socket = self.sockets.iter().find(|socket| socket.local_addr().is_ipv4() == to.is_ipv4());
-            if let Some(socket) = socket {
+            if let Some(socket) = self.port.socket_for(to) {
                 socket.send(Some(to), locals.get(&to).copied(), bytes, size);
             }
         });

@@ -18,6 +18,9 @@ pub struct Snapshot {
     pub uptime_s: f64,
     /// The server, if the role is a client.
     pub server: Option<String>,
+    /// Over what the trunks of a client go and why, if not over the kernel's MPTCP.
+    #[serde(default)]
+    pub transport: Option<String>,
     /// The addresses at which the role listens.
     pub listening: Vec<Listening>,
     /// The sums over the connections that have ended.
@@ -170,7 +173,7 @@ pub struct Trunk {
     pub peer: String,
     /// The client's name, at the server.
     pub client: Option<String>,
-    /// The transport, `MPTCP` or `TCP`.
+    /// The transport, `MPTCP`, `MPTCP over UDP` or `TCP`.
     pub transport: String,
     /// The age of the trunk in seconds.
     pub age_s: f64,

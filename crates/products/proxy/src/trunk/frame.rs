@@ -167,14 +167,17 @@ pub enum Transport {
     Tcp = 1,
     /// MPTCP.
     Mptcp = 2,
+    /// MPTCP of the two processes, in UDP.
+    Udp = 3,
 }
 
 impl Transport {
-    /// Returns `MPTCP` or `TCP`.
+    /// Returns `MPTCP`, `MPTCP over UDP` or `TCP`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mptcp => "MPTCP",
+            Self::Udp => "MPTCP over UDP",
             Self::Tcp | Self::NoMptcp => "TCP",
         }
     }
@@ -466,6 +469,7 @@ fn parse(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Result<Frame, Protoco
             let transport = match eight[2] {
                 0 => Transport::NoMptcp,
                 2 => Transport::Mptcp,
+                3 => Transport::Udp,
                 _ => Transport::Tcp,
             };
             let hello =

@@ -50,9 +50,10 @@ impl Connection {
         (backup, address_id, peer_nonce): (bool, u8, u32),
         secrets: &mut Secrets,
     ) -> bool {
-        let Some(slot) = self.free_slot().filter(|_| self.is_multipath() && !self.is_ending()) else {
+        if !self.is_multipath() || self.is_ending() {
             return false;
-        };
+        }
+        let Some(slot) = self.slot_for_join(address_id) else { return false };
         let nonce = secrets.draw() as u32;
         let setup = Self::setup(&self.config, syn.target, syn.source, secrets);
         let subflow = Subflow::accept(now, &setup, syn);
@@ -91,7 +92,7 @@ impl Connection {
             self.options(now, slot, segment, arrival);
             self.data(slot);
         }
-        self.note_ends();
+        self.note_ends(now);
     }
 
     /// Returns whether a segment has a DSS but not the keys: the third segment was lost or overtaken. The
@@ -412,8 +413,33 @@ impl Connection {
         });
     }
 
+    /// Removes the subflow in `slot`, which has ended for this reason.
+    fn remove(&mut self, slot: usize, error: Option<SubflowError>) {
+        let Some(path) = self.paths[slot].take() else { return };
+        let (local, remote) = path.ends();
+        self.reports.ended.push((local, remote));
+        self.notices.forget_slot(slot);
+        self.send.forget_subflow(slot);
+        if path.is_up {
+            self.reports.events.push_back(ConnectionEvent::SubflowDown { local, remote, error });
+        }
+    }
+
+    /// Makes a slot free for a join from the peer's address with this identifier: a subflow from there that
+    /// does not answer gives way, because the address may have changed on the way (NAT).
+    fn slot_for_join(&mut self, address_id: u8) -> Option<usize> {
+        let is_silent = |path: &Path| path.remote_id == address_id && path.subflow.sender().timeouts() > 0;
+        let silent = || self.paths.iter().position(|path| path.as_ref().is_some_and(is_silent));
+        if let Some(slot) = self.free_slot() {
+            return Some(slot);
+        }
+        let slot = silent()?;
+        self.remove(slot, Some(SubflowError::TimedOut));
+        Some(slot)
+    }
+
     /// Removes subflows that have ended, and notices the end of the connection.
-    pub(super) fn note_ends(&mut self) {
+    pub(super) fn note_ends(&mut self, now: Time) {
         for slot in 0..self.paths.len() {
             let Some(path) = self.paths[slot].as_mut() else { continue };
             if self.mode != Mode::Plain && path.subflow.is_peer_finished() && path.subflow.can_send() {
@@ -427,18 +453,22 @@ impl Connection {
             }
             let (was_up, error, is_first) =
                 (path.is_up, path.subflow.error(), path.handshake == Handshake::First);
-            let ((local, remote), ids) = (path.ends(), (path.local_id, path.remote_id));
-            self.paths[slot] = None;
-            self.reports.ended.push((local, remote));
-            self.notices.forget_slot(slot);
-            self.send.forget_subflow(slot);
-            if was_up {
-                self.reports.events.push_back(ConnectionEvent::SubflowDown { local, remote, error });
-            }
+            let ids = (path.local_id, path.remote_id);
+            self.remove(slot, error);
             if error == Some(SubflowError::TimedOut) && !is_first {
                 self.addresses.retry(ids.0, ids.1);
             }
+            if let Some(wait) =
+                self.config.rejoin_after.filter(|_| self.is_client && was_up && error.is_some())
+            {
+                self.timers.rejoin_at = self.timers.rejoin_at.min(now + wait);
+            }
             if self.paths.iter().all(Option::is_none) {
+                if let Some(wait) = self.config.rejoin_after.filter(|_| self.may_rejoin(was_up, error)) {
+                    self.rejoin();
+                    self.timers.rejoin_at = now + wait;
+                    continue;
+                }
                 let is_regular = error.is_none() || self.is_finished();
                 self.over(if is_regular { None } else { error });
             }
@@ -446,7 +476,9 @@ impl Connection {
         // The data level decides: when both directions are finished, the program need not wait for a subflow
         // that does not answer.
         let is_done = self.is_multipath() && self.is_finished();
-        if is_done || self.paths.iter().flatten().all(|path| path.subflow.is_time_wait()) {
+        let mut paths = self.paths.iter().flatten().peekable();
+        // Without a subflow, the connection is over already or waits for a join.
+        if is_done || (paths.peek().is_some() && paths.all(|path| path.subflow.is_time_wait())) {
             self.over(None);
         }
     }

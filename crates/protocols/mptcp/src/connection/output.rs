@@ -17,7 +17,7 @@ use crate::handshake_options::VERSION;
 use crate::path::{Handshake, Path, ResetReason, Signal};
 use crate::scheduler::{PathView, Schedule as _, Work};
 use crate::segment::Segment;
-use crate::subflow::{Alarm, Chunk, Due};
+use crate::subflow::{Alarm, Chunk, Due, SubflowError};
 
 /// Bytes of the largest DSS: acknowledgement and mapping of 64 bits each, with a checksum.
 const DSS_BYTES: usize = 28;
@@ -33,7 +33,7 @@ impl Connection {
     /// Returns the next segment, event or deadline of the connection.
     pub(crate) fn poll(&mut self, now: Time) -> Output<Segment, ConnectionEvent> {
         self.tick(now);
-        self.note_ends();
+        self.note_ends(now);
         if let Some(event) = self.reports.events.pop_front() {
             return Output::Event(event);
         }
@@ -42,7 +42,7 @@ impl Connection {
             if let Some(due) = self.paths[slot].as_mut().and_then(|path| path.subflow.due(now)) {
                 let segment = self.build(now, slot, &due);
                 if matches!(due, Due::Reset) {
-                    self.note_ends();
+                    self.note_ends(now);
                 }
                 return Output::Send(segment);
             }
@@ -57,7 +57,7 @@ impl Connection {
                 return Output::Send(self.build(now, slot, &due));
             }
         }
-        self.note_ends();
+        self.note_ends(now);
         match self.reports.events.pop_front() {
             Some(event) => Output::Event(event),
             None => Output::Wait(self.deadline()),
@@ -74,6 +74,7 @@ impl Connection {
         });
         let timers = self.timers;
         let data = timers.fin_due.min(timers.retransmit_at).min(self.notices.next());
+        let data = data.min(timers.rejoin_at);
         let data = if self.ending.is_over || !self.is_multipath() { Time::NEVER } else { data };
         subflows.min().unwrap_or(Time::NEVER).min(data).min(self.addresses.race_at())
     }
@@ -118,6 +119,12 @@ impl Connection {
 
     /// Handles the timers of the data level.
     fn tick_data(&mut self, now: Time) {
+        if self.timers.rejoin_at <= now {
+            self.rejoin();
+            if self.paths.iter().all(Option::is_none) {
+                return self.over(Some(SubflowError::Reset));
+            }
+        }
         if self.notices.next() <= now {
             let mut notices = std::mem::take(&mut self.notices);
             notices.take_due(now, |signal, slot| match slot {

@@ -138,6 +138,14 @@ pub(crate) struct Sender {
     reduced: bool,
     recovery: Option<Recovery>,
     undo: Option<Undo>,
+    resent: Resent,
+}
+
+/// Everything that was sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resent {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The peer's receive window.
@@ -179,6 +187,7 @@ impl Sender {
             reduced: false,
             recovery: None,
             undo: None,
+            resent: Resent::default(),
         }
     }
 
@@ -203,6 +212,9 @@ impl Sender {
     }
     pub(crate) const fn timeouts(&self) -> u32 {
         self.timeouts
+    }
+    pub(crate) const fn resent(&self) -> Resent {
+        self.resent
     }
     pub(crate) fn stats(&self) -> SubflowStats {
         self.flow.stats()
@@ -309,6 +321,8 @@ impl Sender {
         let (seq, number) = self.sent.get(at).map(|sent| (sent.seq, sent.number + 1))?;
         let packet = self.transmit(now, Transmission { seq, number });
         let sent = self.sent.get_mut(at)?;
+        self.resent.packets += 1;
+        self.resent.bytes += sent.chunk.payload.len() as u64;
         sent.number = number;
         sent.earlier = Some(sent.packet);
         (sent.packet, sent.sent_at, sent.timestamp, sent.fate) = (packet, now, timestamp, Fate::Outstanding);

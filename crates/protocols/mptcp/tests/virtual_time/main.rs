@@ -3,6 +3,7 @@
 mod addresses;
 mod attacks;
 mod multipath;
+mod nat;
 mod network;
 mod race;
 mod random;

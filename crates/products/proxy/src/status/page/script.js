@@ -169,7 +169,7 @@ function show(status) {
     total("sent now", rate(sum("sent_rate_bytes")), bytes(sum("sent_bytes")) + " in all"),
     total("connections", status.open_connections, status.datagram_flows > 0 ? "and " + status.datagram_flows + " with datagrams" : "open"),
     total("ended", connections, failed + " failed"),
-    total("trunks", status.trunks.length, plural(subflows, "subflow")),
+    total("trunks", status.trunks.length, plural(subflows, "subflow") + (status.transport ? " · " + status.transport : "")),
   );
 
   say("links-none", status.links.length > 0 ? "" : isServer ? "No client is connected." : "The server is not connected yet.");
