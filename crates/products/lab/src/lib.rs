@@ -11,6 +11,7 @@
 //! * [`content`]: bytes that a seed decides, with their hash tree.
 //! * [`sim_source`]: a source, honest or not.
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
+//! * [`tcp_flows`]: flows of this project's TCP and Multipath TCP, segment by segment.
 //! * [`simulation`]: all of these over links in virtual time, with faults and checked invariants.
 //! * [`scenario`]: an experiment as a struct, which is also its TOML file.
 //! * [`controllers`]: the controllers that a scenario may name, including those of the caller's program.
@@ -50,6 +51,7 @@ mod stats;
 pub mod sweep;
 pub mod table;
 mod task;
+pub mod tcp_flows;
 mod world;
 
 pub use content::Content;

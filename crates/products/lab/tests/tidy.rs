@@ -83,7 +83,10 @@ const LAW: &[(&str, &[&str])] = &[
     ("products/anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),
     ("products/network", &["algo", "topology", "mmtp", "overlay", "net", "anabranch"]),
     ("products/proxy", &["algo", "net", "kernel", "http"]),
-    ("products/lab", &["algo", "topology", "mmtp", "mirror", "overlay", "sim", "net", "emulator", "kernel"]),
+    (
+        "products/lab",
+        &["algo", "topology", "mmtp", "mptcp", "mirror", "overlay", "sim", "net", "emulator", "kernel"],
+    ),
     ("products/trace", &["mptcp-wire"]),
     (
         "cli",
