@@ -23,6 +23,8 @@
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`soak`]: thousands of random worlds, and the invariants that must hold in all of them.
 //! * [`small_objects`]: the number of round trips that a short object takes.
+//! * [`latency`]: messages of video, games and web pages over two paths.
+//! * [`tail_loss`]: bursts whose end is lost, by the policy of the tail-loss probe.
 //! * [`domain`]: many users of one network at once, by a fluid model: the dissertation's domain-scale study.
 #![forbid(unsafe_code)]
 
@@ -31,6 +33,7 @@ pub mod controllers;
 mod digest;
 pub mod domain;
 pub mod hint;
+pub mod latency;
 pub mod linux;
 pub mod metric;
 pub mod named_network;
@@ -50,6 +53,7 @@ pub mod soak;
 mod stats;
 pub mod sweep;
 pub mod table;
+pub mod tail_loss;
 mod task;
 pub mod tcp_flows;
 mod world;
