@@ -20,7 +20,7 @@ fn part_of_the_grid() -> Vec<tail_loss::Row> {
 }
 
 #[test]
-fn a_probe_on_the_alternate_path_is_never_slower_and_halves_the_time_where_the_probe_is_lost() {
+fn a_probe_on_the_alternate_path_is_never_slower_and_costs_at_most_one_segment() {
     let rows = part_of_the_grid();
     assert!(rows.len() > 50);
     for row in &rows {
