@@ -6,6 +6,7 @@ mod domain;
 mod find;
 #[cfg(target_os = "linux")]
 mod held;
+mod latency;
 mod list;
 mod new;
 mod output;
@@ -14,6 +15,8 @@ mod run;
 #[cfg(target_os = "linux")]
 mod session;
 mod sweep;
+mod tail_loss;
+mod workers;
 
 use crate::exit::Outcome;
 use crate::json;
@@ -30,6 +33,8 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::New(args) => new::new(args),
         LabCommand::Run(args) => json::end(args.choice.json, run::run(args)),
         LabCommand::Domain(args) => domain::domain(args),
+        LabCommand::TailLoss(args) => tail_loss::tail_loss(args),
+        LabCommand::Latency(args) => latency::latency(args),
         LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
         #[cfg(target_os = "linux")]
         LabCommand::Up(args) => session::up(args),

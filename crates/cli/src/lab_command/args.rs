@@ -40,6 +40,8 @@ pub enum LabCommand {
     Run(Run),
     Sweep(Sweep),
     Domain(Domain),
+    TailLoss(TailLoss),
+    Latency(Latency),
     #[cfg(target_os = "linux")]
     Up(Up),
     #[cfg(target_os = "linux")]
@@ -287,6 +289,61 @@ pub struct Domain {
     #[arg(long, value_name = "N", default_value_t = 3, requires = "report")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]
     pub packet_draws: u64,
+}
+
+/// Measure bursts whose end is lost, by the policy of the tail-loss probe
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Measure bursts whose end is lost, by the policy of the tail-loss probe: none, on the same \
+        path, on the other path too, and as Linux. Multipath TCP of this project's stack, two paths, in \
+        virtual time; docs/measurements/tail-loss.md has the grid and the results.",
+    after_help = "Examples:\n  \
+        anabranch lab tail-loss\n  \
+        anabranch lab tail-loss --json | jq -c 'select(.probe_lost and .segments == 10)'\n  \
+        anabranch lab tail-loss --report docs/measurements/tail-loss.md"
+)]
+pub struct TailLoss {
+    /// So many bursts at the same time. Without this option: one a core
+    #[arg(short, long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+
+    /// One JSON object a burst and policy
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write a page in Markdown too, and its figure beside it, as FILE.svg
+    #[arg(long, value_name = "FILE.md", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+}
+
+/// Measure the latency of video, games and web pages over two paths
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Measure the latency of video, games and web pages over two paths: TCP over each, and \
+        Multipath TCP over both with each scheduler, with and without background traffic, in virtual time. \
+        It takes minutes; docs/measurements/latency.md has the results.",
+    after_help = "Examples:\n  \
+        anabranch lab latency --seeds 1\n  \
+        anabranch lab latency --json | jq -c 'select(.stream == \"video\")'\n  \
+        anabranch lab latency --report docs/measurements/latency.md"
+)]
+pub struct Latency {
+    /// Runs of each workload, bed and transport
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: u64,
+
+    /// So many runs at the same time. Without this option: one a core
+    #[arg(short, long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+
+    /// One JSON object a stream, bed and transport
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write a page in Markdown too, and its figure beside it, as FILE.svg
+    #[arg(long, value_name = "FILE.md", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
 }
 
 /// Make a scenario's hosts and links in this kernel, for any program; as root

@@ -1,9 +1,7 @@
 //! Runs `anabranch lab domain`: the study of whole networks. The crate `lab` has the study and its tables.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_lab::domain::check::{Check, Compared, checks};
 use anabranch_lab::domain::rank_pairs::{self, PairTask, pair_gains};
@@ -12,15 +10,15 @@ use anabranch_lab::domain::study::{
     CAPACITIES_MBITS, Gains, Mean, Options, POLICIES, QUEUE_PACKETS, Study, StudyNetwork, Task, World,
 };
 use anabranch_lab::named_network;
-use anabranch_lab::sweep::pool::{self, Event};
+use anabranch_lab::sweep::pool;
 use anabranch_topology::import::Defaults;
 use anabranch_topology::zoo::Builtin;
 use serde::Serialize;
 
 use super::args::Domain;
 use super::output::{check_writable, save};
-use super::progress::Progress;
-use crate::exit::{Code, Failure, Outcome};
+use super::workers::Workers;
+use crate::exit::{Failure, Outcome};
 use crate::json;
 use crate::names::show;
 use crate::signals::stop_signals;
@@ -54,8 +52,8 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     }
     args.report.as_deref().map_or(Ok(()), check_writable)?;
     let (_wake, stop) = stop_signals()?;
-    let run = Run { jobs: args.jobs.unwrap_or_else(pool::threads), stop };
-    let study = run.study(options.clone())?;
+    let run = Workers { jobs: args.jobs.unwrap_or_else(pool::threads), stop, what: "draws" };
+    let study = run_study(&run, options.clone())?;
     if args.json {
         print(objects(&study).as_bytes())?;
     } else {
@@ -63,9 +61,9 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     }
     let Some(path) = &args.report else { return Ok(()) };
     let queue_packets = options.queue_packets.saturating_mul(LONG_QUEUES);
-    let long_queues = run.study(Options { queue_packets, ..options.clone() })?;
+    let long_queues = run_study(&run, Options { queue_packets, ..options.clone() })?;
     let world = World::Packets { from_s: SOON_S.0, until_s: SOON_S.1 };
-    let packets = run.study(Options { world, draws: args.packet_draws, ..options.clone() })?;
+    let packets = run_study(&run, Options { world, draws: args.packet_draws, ..options.clone() })?;
     let pairs = pair_gains(&options, &run.all(rank_pairs::tasks(&options), PairTask::run)?);
     let (all, seed) = (checks(), options.seed);
     let compared = run.all(all.clone(), move |check: &Check| check.run(seed))?;
@@ -76,49 +74,10 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     Ok(())
 }
 
-/// Holds the settings with which the tasks are run.
-struct Run {
-    jobs: usize,
-    stop: Arc<AtomicBool>,
-}
-
-impl Run {
-    fn study(&self, options: Options) -> Result<Study, Failure> {
-        let results = self.all(options.tasks(), Task::run)?;
-        Ok(Study::new(options, &results))
-    }
-
-    /// Works on all tasks. Returns the results in the order of the tasks.
-    fn all<J, R>(
-        &self,
-        tasks: Vec<J>,
-        work: impl Fn(&J) -> R + Send + Sync + 'static,
-    ) -> Result<Vec<R>, Failure>
-    where
-        J: Send + Sync + 'static,
-        R: Send + 'static,
-    {
-        let (count, mut ended) = (tasks.len(), 0);
-        let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
-        let mut progress = Progress::new(count);
-        pool::run(tasks, self.jobs, work, |event| {
-            if let Event::Done(index, result) = event {
-                results[index] = Some(result);
-                ended += 1;
-            }
-            progress.update(ended);
-            if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        progress.clear();
-        let results: Vec<R> = results.into_iter().flatten().collect();
-        if results.len() < count {
-            return Err(Failure::new(
-                Code::Interrupted,
-                format!("interrupted: {ended} of {count} draws are done"),
-            ));
-        }
-        Ok(results)
-    }
+/// Runs the study with these options.
+fn run_study(workers: &Workers, options: Options) -> Result<Study, Failure> {
+    let results = workers.all(options.tasks(), Task::run)?;
+    Ok(Study::new(options, &results))
 }
 
 /// Reports a setting of Fig. 4.16, as a line of JSON.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anabranch_lab::linux;
-use anabranch_lab::scenario::{Duration, Groups, Scenario, TraceFile, Transport};
+use anabranch_lab::scenario::{Duration, Groups, Scenario, StackSettings, TraceFile, Transport};
 
 use super::args::{Down, Exec, Status, Up};
 use super::find::{FoundScenario, find, wrong};
@@ -65,6 +65,10 @@ fn hosts_only(mut scenario: Scenario) -> Scenario {
     for (name, flow) in scenario.flow.iter_mut() {
         let (whose, serve) = match std::mem::take(&mut flow.transport) {
             Transport::Packet => continue,
+            Transport::Tcp | Transport::Mptcp => {
+                flow.stack = StackSettings::default();
+                continue;
+            }
             Transport::Mmtp => ("mmTP", "serve"),
             Transport::Mirrors => ("HTTP", "serve --http"),
         };

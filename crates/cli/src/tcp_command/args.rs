@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
 use anabranch_mptcp::{PathManager, SCHEDULERS, SchedulerKind};
 use clap::{Args, Subcommand};
 
@@ -75,7 +76,7 @@ pub struct StackArgs {
 
     /// Congestion control: an algorithm that `anabranch get --help` lists under --cc
     #[arg(long, value_name = "NAME", default_value = "cubic-coupled", value_parser = algorithm)]
-    pub cc: &'static str,
+    pub cc: Algorithm,
 
     /// Which path carries what: minrtt, roundrobin, blest, ecf or redundant
     #[arg(long, value_name = "NAME", default_value = SCHEDULERS[0].name, value_parser = scheduler)]
@@ -129,12 +130,13 @@ impl FromStr for TunArg {
     }
 }
 
-fn algorithm(text: &str) -> Result<&'static str, String> {
+fn algorithm(text: &str) -> Result<Algorithm, String> {
     // Leave out algorithms with their own start: they need segments to be paced, and this stack does not pace
     // them.
-    let rules = anabranch_algo::control::ALGORITHMS.iter().filter(|row| row.slow_start.is_some());
-    let mut names = rules.map(|row| row.name);
-    names.find(|name| *name == text).ok_or_else(|| format!("there is no algorithm `{text}`"))
+    let mut rules = ALGORITHMS.iter().filter(|row| row.slow_start.is_some());
+    let is_known = rules.any(|row| row.name == text);
+    let algorithm = Algorithm::by_name(text).filter(|_| is_known);
+    algorithm.ok_or_else(|| format!("there is no algorithm `{text}`"))
 }
 
 fn scheduler(text: &str) -> Result<SchedulerKind, String> {
@@ -143,15 +145,8 @@ fn scheduler(text: &str) -> Result<SchedulerKind, String> {
 }
 
 fn path_manager(text: &str) -> Result<PathManager, String> {
-    match text {
-        "fullmesh" => Ok(PathManager::Fullmesh),
-        "backup" => Ok(PathManager::Backup),
-        "default" => Ok(PathManager::Default),
-        number => {
-            let wrong = || "fullmesh, backup, default, or a number of subflows".to_owned();
-            number.parse().map(PathManager::Ndiffports).map_err(|_| wrong())
-        }
-    }
+    let there_are = || format!("{}, or a number of subflows", PathManager::NAMES.join(", "));
+    PathManager::by_name(text).ok_or_else(there_are)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! * [`content`]: bytes that a seed decides, with their hash tree.
 //! * [`sim_source`]: a source, honest or not.
 //! * [`packet_flows`]: flows of packets without content, and cross traffic, at full speed.
+//! * [`tcp_flows`]: flows of this project's TCP and Multipath TCP, segment by segment.
 //! * [`simulation`]: all of these over links in virtual time, with faults and checked invariants.
 //! * [`scenario`]: an experiment as a struct, which is also its TOML file.
 //! * [`controllers`]: the controllers that a scenario may name, including those of the caller's program.
@@ -22,6 +23,8 @@
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`soak`]: thousands of random worlds, and the invariants that must hold in all of them.
 //! * [`small_objects`]: the number of round trips that a short object takes.
+//! * [`latency`]: messages of video, games and web pages over two paths.
+//! * [`tail_loss`]: bursts whose end is lost, by the policy of the tail-loss probe.
 //! * [`domain`]: many users of one network at once, by a fluid model: the dissertation's domain-scale study.
 #![forbid(unsafe_code)]
 
@@ -30,6 +33,7 @@ pub mod controllers;
 mod digest;
 pub mod domain;
 pub mod hint;
+pub mod latency;
 pub mod linux;
 pub mod metric;
 pub mod named_network;
@@ -49,7 +53,9 @@ pub mod soak;
 mod stats;
 pub mod sweep;
 pub mod table;
+pub mod tail_loss;
 mod task;
+pub mod tcp_flows;
 mod world;
 
 pub use content::Content;

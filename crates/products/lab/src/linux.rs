@@ -130,7 +130,9 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
     }
     for (name, flow) in &scenario.flow {
         if flow.transport != Transport::Packet {
-            return refuse(format!("has no mmTP and no mirrors: flow.{name}.transport must be `packet`"));
+            return refuse(format!(
+                "has its own TCP, and no mmTP and no mirrors: flow.{name}.transport must be `packet`"
+            ));
         }
         if flow.arrivals.is_some() {
             return refuse(format!("has one transfer a flow: flow.{name}.arrivals must not be set"));

@@ -16,6 +16,9 @@ const TCP_HEADER_BYTES: u64 = 20 + 20 + 12;
 /// 3.3), as Linux sends it.
 const MPTCP_OPTION_BYTES: u64 = 20;
 
+/// The same with a 64-bit acknowledgement, as this project's stack sends it.
+const STACK_DSS_BYTES: u64 = 28;
+
 /// The sizes of a full data packet of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketLayout {
@@ -30,6 +33,17 @@ impl PacketLayout {
     /// count these headers too.
     pub(crate) const fn tcp(packet_bytes: u64, paths: usize) -> Self {
         let option = if paths > 1 { MPTCP_OPTION_BYTES } else { 0 };
+        let payload_bytes = match packet_bytes.saturating_sub(TCP_HEADER_BYTES + option) {
+            0 => 1,
+            payload => payload,
+        };
+        Self { wire_bytes: packet_bytes, payload_bytes }
+    }
+
+    /// Returns the layout of a full segment of this project's TCP, or of its MPTCP: a data sequence signal
+    /// with numbers of 64 bits.
+    pub(crate) const fn stack(packet_bytes: u64, is_mptcp: bool) -> Self {
+        let option = if is_mptcp { STACK_DSS_BYTES } else { 0 };
         let payload_bytes = match packet_bytes.saturating_sub(TCP_HEADER_BYTES + option) {
             0 => 1,
             payload => payload,
@@ -63,6 +77,12 @@ mod tests {
         assert_eq!((tcp.on_wire(3 * 1_448), mptcp.on_wire(0)), (4_500, 0));
         assert_eq!(PacketLayout::tcp(52, 2).payload_bytes, 1);
         assert_eq!(tcp.on_wire(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn what_the_stack_carries_in_a_packet_of_1500_bytes() {
+        let (tcp, mptcp) = (PacketLayout::stack(1_500, false), PacketLayout::stack(1_500, true));
+        assert_eq!((tcp.payload_bytes, mptcp.payload_bytes), (1_448, 1_420));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod axis;
 mod cdf;
+pub(crate) mod dot_chart;
 mod dots;
 mod page;
 mod plot;

@@ -43,6 +43,7 @@ pub mod notes;
 pub mod queueing;
 pub mod schema;
 mod set;
+mod stack;
 pub mod topology;
 mod trace_file;
 pub mod units;
@@ -55,6 +56,7 @@ use crate::controllers::ComparedControllers;
 pub use arrivals::{Arrivals, Sizes};
 pub use error::ScenarioError;
 pub use link::{DropOf, Gilbert, Link, Reorder};
+pub use stack::StackSettings;
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
 
@@ -134,6 +136,10 @@ pub enum Transport {
     Packet,
     /// mmTP as on the wire, with real requests and real, verified bytes.
     Mmtp,
+    /// TCP with all its segments, of this project's own stack; one path.
+    Tcp,
+    /// Multipath TCP (RFC 8684) with all its segments, of the same stack: a subflow over each path.
+    Mptcp,
     /// Connections to HTTP mirrors: each path is a packet flow of its own, and the receiver bounds the
     /// windows of those that share a queue.
     Mirrors,
@@ -187,9 +193,12 @@ pub struct Flow {
     /// `stop`, and `size` is their mean size. Measures of the flow then count all transfers together.
     pub arrivals: Option<Arrivals>,
     /// For packets and mirrors: an acknowledgement covers two packets, or is sent when one packet has waited
-    /// for this time. Default: each packet is acknowledged at once. In the kernel, receivers decide
-    /// themselves.
+    /// for this time. Default: each packet is acknowledged at once. For TCP and MPTCP: the longest delay of
+    /// an acknowledgement; default: 40 ms. In the kernel, receivers decide themselves.
     pub delayed_acks: Option<Duration>,
+    /// For TCP and MPTCP: settings of the stack at both ends.
+    #[serde(default)]
+    pub stack: StackSettings,
     /// For mmTP: datagrams that arrive within this time are handed over together, as by interrupt moderation
     /// and GRO.
     #[serde(default)]
@@ -220,6 +229,11 @@ pub struct Path {
 }
 
 impl Flow {
+    /// Whether the flow is one of TCP or Multipath TCP.
+    pub(crate) const fn is_tcp(&self) -> bool {
+        matches!(self.transport, Transport::Tcp | Transport::Mptcp)
+    }
+
     /// Whether the flow's transfers end.
     pub(crate) fn is_finite(&self) -> bool {
         self.size.is_some() || self.arrivals.as_ref().is_some_and(|arrivals| arrivals.sizes == Sizes::List)

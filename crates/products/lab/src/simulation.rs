@@ -25,7 +25,8 @@ use crate::content::{Content, MemoryStore, fill};
 use crate::digest::Digest;
 use crate::packet_flows::PacketFlows;
 use crate::sim_source::{Misbehaviour, SimSource};
-use packet::{Datagram, Packet};
+use crate::tcp_flows::{TcpFlowConfig, TcpFlowId, TcpFlows};
+use packet::{BoxedPacket, Datagram, Packet};
 pub use packet::{FLOW_DATAGRAMS, Fault, OVERHEAD_BYTES, PAYLOAD_MAX, PathSpec, ReceiverId, SimSourceId};
 use receiver_log::ReceiverLog;
 pub use receiver_log::{FRUITLESS_MAX, Progress, STORM_MAX};
@@ -83,6 +84,7 @@ pub struct Simulation {
     route_ends: Vec<Option<RouteEnd>>,
     paths_made: u32,
     packet_flows: PacketFlows,
+    tcp_flows: TcpFlows,
     sources: Vec<SimSource>,
     receivers: Vec<Receiver>,
     scheduled: BTreeMap<(Time, u64), ScheduledEvent>,
@@ -106,6 +108,7 @@ impl Simulation {
             route_ends: Vec::new(),
             paths_made: 0,
             packet_flows: PacketFlows::default(),
+            tcp_flows: TcpFlows::default(),
             sources: Vec::new(),
             receivers: Vec::new(),
             scheduled: BTreeMap::new(),
@@ -151,6 +154,22 @@ impl Simulation {
     /// Returns the flows of packets without content, to be extended.
     pub const fn packet_flows_mut(&mut self) -> &mut PacketFlows {
         &mut self.packet_flows
+    }
+
+    /// Returns the flows of TCP and Multipath TCP.
+    #[must_use]
+    pub const fn tcp_flows(&self) -> &TcpFlows {
+        &self.tcp_flows
+    }
+
+    /// Adds a flow of TCP or Multipath TCP.
+    ///
+    /// # Panics
+    /// If it has no path.
+    pub fn tcp_flow(&mut self, name: &str, config: TcpFlowConfig) -> TcpFlowId {
+        let mut seed = [0; 32];
+        fill(&mut anabranch_sim::Rng::stream(self.seed, &format!("TCP flow {name}")), &mut seed);
+        self.tcp_flows.flow(config, seed)
     }
 
     /// Adds a source that offers these contents.
@@ -285,13 +304,14 @@ impl Simulation {
     /// Advances to the next event, if one is due by `limit` and no machine storms; returns whether it did.
     /// At one instant packets arrive first, then timers run.
     fn advance(&mut self, limit: Time) -> bool {
-        if self.packet_flows.storms() || self.receivers.iter().any(|r| r.log.storms()) {
+        let storm = self.packet_flows.storms() || self.tcp_flows.storms();
+        if storm || self.receivers.iter().any(|r| r.log.storms()) {
             return false;
         }
-        // Packets of packet flows do not move the timers of others.
-        let others = self.next_except_packet_flows();
+        // Packets of packet flows and of TCP do not move the timers of others.
+        let others = self.next_except_flows();
         loop {
-            let timers = others.min(self.packet_flows.next_timer());
+            let timers = others.min(self.next_of_flows());
             match self.net.poll(timers.min(limit)) {
                 Output::Send(Delivery { at, route, packet }) => match packet {
                     Packet::Segment(segment) => {
@@ -300,11 +320,20 @@ impl Simulation {
                         let mut send = |route, segment| net.send(at, route, Packet::Segment(segment));
                         packet_flows.arrived(at, segment, &mut send);
                     }
-                    Packet::Datagram(datagram) => {
-                        self.tick(at);
-                        self.arrived(at, route, *datagram);
-                        return true;
-                    }
+                    Packet::Boxed(boxed) => match *boxed {
+                        BoxedPacket::Tcp(packet) => {
+                            self.clock = at;
+                            let Self { net, tcp_flows, .. } = self;
+                            tcp_flows.arrived(at, &packet, &mut |route, packet| {
+                                net.send(at, route, Packet::from(packet));
+                            });
+                        }
+                        BoxedPacket::Datagram(datagram) => {
+                            self.tick(at);
+                            self.arrived(at, route, datagram);
+                            return true;
+                        }
+                    },
                 },
                 Output::Event(_) => {}
                 Output::Wait(next) => {
@@ -322,10 +351,15 @@ impl Simulation {
 
     /// Returns the time of the next event that is not a packet's arrival.
     fn next_timer(&self) -> Time {
-        self.next_except_packet_flows().min(self.packet_flows.next_timer())
+        self.next_except_flows().min(self.next_of_flows())
     }
 
-    fn next_except_packet_flows(&self) -> Time {
+    /// Returns the next timer of packet flows and of TCP.
+    fn next_of_flows(&self) -> Time {
+        self.packet_flows.next_timer().min(self.tcp_flows.next_timer())
+    }
+
+    fn next_except_flows(&self) -> Time {
         let scheduled = self.scheduled.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
         let machines =
             self.receivers.iter().map(|r| r.deadline.min(r.inbox_due)).min().unwrap_or(Time::NEVER);
@@ -353,8 +387,9 @@ impl Simulation {
                 self.receivers[r].log.woke(now, busy);
             }
         }
-        let Self { net, packet_flows, .. } = self;
+        let Self { net, packet_flows, tcp_flows, .. } = self;
         packet_flows.timers(now, &mut |route, segment| net.send(now, route, Packet::Segment(segment)));
+        tcp_flows.timers(now, &mut |route, packet| net.send(now, route, Packet::from(packet)));
     }
 
     fn run_event(&mut self, now: Time, event: ScheduledEvent) {

@@ -84,7 +84,10 @@ const LAW: &[(&str, &[&str])] = &[
     ("products/network", &["algo", "topology", "mmtp", "overlay", "net", "anabranch"]),
     ("products/cache", &["algo", "net", "http", "anabranch"]),
     ("products/proxy", &["algo", "mptcp", "net", "mptcp-udp", "kernel", "http"]),
-    ("products/lab", &["algo", "topology", "mmtp", "mirror", "overlay", "sim", "net", "emulator", "kernel"]),
+    (
+        "products/lab",
+        &["algo", "topology", "mmtp", "mptcp", "mirror", "overlay", "sim", "net", "emulator", "kernel"],
+    ),
     ("products/trace", &["mptcp-wire"]),
     (
         "cli",

@@ -124,17 +124,16 @@ impl Meter {
 
 /// Returns a subflow of this process as the kernel would report it, if its handshake is complete.
 fn info(report: &SubflowReport) -> Option<SubflowInfo> {
-    let SubflowReport { local, remote, is_up, srtt, cwnd, sent_bytes, received_bytes, .. } = *report;
-    let (packets, bytes) = report.resent;
+    let SubflowReport { local, remote, is_up, srtt, sent_bytes, received_bytes, resent_bytes, .. } = *report;
     let tcp = TcpInfo {
         state: Some(TcpState::Established),
-        backoff: u8::try_from(report.timeouts).unwrap_or(u8::MAX),
+        backoff: u8::try_from(report.timeouts_in_a_row).unwrap_or(u8::MAX),
         rtt_us: u32::try_from(srtt.as_nanos() / 1_000).unwrap_or(u32::MAX),
-        cwnd,
-        total_retrans: u32::try_from(packets).unwrap_or(u32::MAX),
+        cwnd: report.cwnd_packets,
+        total_retrans: u32::try_from(report.resent_packets).unwrap_or(u32::MAX),
         bytes_received: received_bytes,
-        bytes_sent: sent_bytes + bytes,
-        bytes_retrans: bytes,
+        bytes_sent: sent_bytes + resent_bytes,
+        bytes_retrans: resent_bytes,
         ..TcpInfo::default()
     };
     is_up.then_some(SubflowInfo { local, remote, tcp })

@@ -1,6 +1,7 @@
 //! The settings with which a stack is created.
 
 use anabranch_algo::Span;
+use anabranch_algo::control::{ALGORITHMS, Algorithm, SlowStart};
 
 use crate::path_manager::{LocalAddress, PathManager};
 use crate::scheduler::SchedulerKind;
@@ -21,6 +22,49 @@ pub enum TailLoss {
     /// other subflow sends that data at once.
     #[default]
     AlternatePath,
+    /// The subflow probes as with `SamePath`, at the time of Linux (`tcp_schedule_loss_probe`): after two
+    /// round trips and 200 ms if one segment is in flight, else after two round trips and two ticks of a
+    /// clock of 250 Hz.
+    Linux,
+}
+
+/// A row of [`TAIL_LOSS_POLICIES`].
+#[derive(Clone, Copy, Debug)]
+pub struct TailLossInfo {
+    /// The name: lower case, unique.
+    pub name: &'static str,
+    /// A short description.
+    pub title: &'static str,
+    /// The policy that this row describes.
+    pub policy: TailLoss,
+}
+
+/// All reactions to a tail that may be lost, by name.
+pub const TAIL_LOSS_POLICIES: &[TailLossInfo] = &[
+    TailLossInfo { name: "off", title: "waits for the retransmission timeout", policy: TailLoss::Off },
+    TailLossInfo {
+        name: "same-path",
+        title: "the silent subflow sends its last segment again",
+        policy: TailLoss::SamePath,
+    },
+    TailLossInfo {
+        name: "alternate-path",
+        title: "the silent subflow and another one send its last segment again",
+        policy: TailLoss::AlternatePath,
+    },
+    TailLossInfo {
+        name: "linux",
+        title: "as same-path, but a single segment waits 200 ms longer",
+        policy: TailLoss::Linux,
+    },
+];
+
+impl TailLoss {
+    /// Returns the policy of this name, or `None` if there is none.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        TAIL_LOSS_POLICIES.iter().find(|row| row.name == name).map(|row| row.policy)
+    }
 }
 
 /// Settings of each subflow's TCP.
@@ -69,9 +113,9 @@ pub struct Config {
     pub checksums: bool,
     /// The TCP settings of each subflow.
     pub tcp: TcpConfig,
-    /// The algorithm of congestion control: a name of [`anabranch_algo::control::ALGORITHMS`], with or
-    /// without a slow start. Segments are not paced, so do not choose BBR here, which needs pacing.
-    pub congestion_control: &'static str,
+    /// The algorithm of congestion control of each subflow. Segments are not paced, so do not choose BBR
+    /// here, which needs pacing.
+    pub congestion_control: Algorithm,
     /// The scheduler, which decides which subflow carries which data.
     pub scheduler: SchedulerKind,
     /// The path manager, which decides which subflows a connection makes.
@@ -102,7 +146,8 @@ impl Default for Config {
             mptcp: true,
             checksums: false,
             tcp: TcpConfig::default(),
-            congestion_control: "cubic-coupled",
+            congestion_control: Algorithm::by_name("cubic-coupled")
+                .unwrap_or_else(|| (ALGORITHMS[0].make)(SlowStart::standard())),
             scheduler: SchedulerKind::MinRtt,
             path_manager: PathManager::Fullmesh,
             addresses: Vec::new(),

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use anabranch_algo::control::{Algorithm, SubflowStats};
+use anabranch_algo::control::SubflowStats;
 use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::{Key, Reset, Version};
 
@@ -19,7 +19,9 @@ use crate::config::{Config, SUBFLOWS_MAX};
 use crate::notices::Notices;
 use crate::path::{Backup, Handshake, Path, ResetReason, Signal};
 use crate::path_manager::{AddressBook, JoinPlan, LocalAddress, PathManager, UNKNOWN_ID};
+use crate::payload::Payload;
 use crate::receive::ReceiveQueue;
+use crate::report::SubflowReport;
 use crate::scheduler::Scheduler;
 use crate::secrets::Secrets;
 use crate::segment::Segment;
@@ -61,31 +63,6 @@ pub enum ConnectionEvent {
         /// Why the connection ended, if not because both ends had finished.
         error: Option<SubflowError>,
     },
-}
-
-/// The state of a subflow, for people. Bytes are those of the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubflowReport {
-    /// The subflow's local end.
-    pub local: SocketAddr,
-    /// The subflow's remote end.
-    pub remote: SocketAddr,
-    /// Whether the handshakes are complete.
-    pub is_up: bool,
-    /// Whether either end wants the subflow to be a backup.
-    pub is_backup: bool,
-    /// The smoothed round-trip time; zero before the first sample.
-    pub srtt: Span,
-    /// The congestion window, packets.
-    pub cwnd: u32,
-    /// The bytes sent, without repetitions.
-    pub sent_bytes: u64,
-    /// The bytes received in order.
-    pub received_bytes: u64,
-    /// The packets and the bytes that were sent again.
-    pub resent: (u64, u64),
-    /// The retransmission timeouts since the last acknowledgement.
-    pub timeouts: u32,
 }
 
 /// The protocol of the connection.
@@ -180,12 +157,6 @@ struct TailProbe {
     seq: u64,
 }
 
-fn algorithm(config: &Config) -> Algorithm {
-    Algorithm::by_name(config.congestion_control).unwrap_or_else(|| {
-        (anabranch_algo::control::ALGORITHMS[0].make)(anabranch_algo::control::SlowStart::standard())
-    })
-}
-
 impl Connection {
     fn new(config: &Arc<Config>, key: Key, local: IpAddr, remote: SocketAddr, is_client: bool) -> Self {
         let others = config.addresses.iter().copied();
@@ -213,7 +184,7 @@ impl Connection {
             local,
             remote,
             config: config.tcp,
-            algorithm: algorithm(config),
+            algorithm: config.congestion_control,
             buffer_bytes: config.receive_buffer_bytes,
             secrets,
         }
@@ -334,26 +305,6 @@ impl Connection {
         self.paths.iter().flatten().map(|path| (path.subflow.local, path.subflow.remote))
     }
 
-    /// Returns the state of each subflow.
-    pub(crate) fn reports(&self) -> impl Iterator<Item = SubflowReport> {
-        self.paths.iter().flatten().map(|path| {
-            let (sender, (local, remote)) = (path.subflow.sender(), path.ends());
-            let resent = sender.resent();
-            SubflowReport {
-                local,
-                remote,
-                is_up: path.is_up,
-                is_backup: path.backup.is_wanted(),
-                srtt: sender.rtt().srtt(),
-                cwnd: sender.cwnd(),
-                sent_bytes: path.subflow.used_offset().saturating_sub(1),
-                received_bytes: if path.is_up { path.subflow.expected_offset().saturating_sub(1) } else { 0 },
-                resent: (resent.packets, resent.bytes),
-                timeouts: sender.timeouts(),
-            }
-        })
-    }
-
     /// Returns the two ends of each subflow that has ended since the last call, the local one first.
     pub(crate) fn ended(&mut self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         self.reports.ended.drain(..)
@@ -444,13 +395,43 @@ impl Connection {
         if self.ending.is_over { 0 } else { self.send.write(bytes) }
     }
 
+    /// Takes a view of bytes from the program without copying them, and returns how many it took.
+    pub(crate) fn write_view(&mut self, bytes: Payload) -> usize {
+        if self.ending.is_over { 0 } else { self.send.write_view(bytes) }
+    }
+
     /// Moves received bytes into `out` and returns their number.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let count = self.receive.read(out);
-        if count > 0 && self.receive.opens() {
-            self.paths.iter_mut().flatten().for_each(|path| path.subflow.ack_now());
+        if count > 0 {
+            self.tell_window();
         }
         count
+    }
+
+    /// Returns a view of the next received bytes, or `None` if there are none.
+    pub(crate) fn read_view(&mut self) -> Option<Payload> {
+        let view = self.receive.read_view()?;
+        self.tell_window();
+        Some(view)
+    }
+
+    /// Has the peer told of a window that has opened much, because the program has read.
+    fn tell_window(&mut self) {
+        if self.receive.opens() {
+            self.paths.iter_mut().flatten().for_each(|path| path.subflow.ack_now());
+        }
+    }
+
+    /// Returns a report of each subflow.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = SubflowReport> {
+        self.paths.iter().flatten().map(Path::report)
+    }
+
+    /// Returns the report of the subflow between these ends, the local one first.
+    pub(crate) fn report(&self, ends: (SocketAddr, SocketAddr)) -> Option<SubflowReport> {
+        let mut paths = self.paths.iter().flatten();
+        paths.find(|path| path.ends() == ends).map(Path::report)
     }
 
     /// Records that the program writes no more.

@@ -19,6 +19,7 @@
 //! * `reassembly`: puts pieces in order, for subflows and for data.
 //! * [`scheduler`]: decides which subflow carries which data. [`path_manager`]: decides which subflows are
 //!   made.
+//! * `report`: the numbers of a subflow, for measurements.
 //! * `notices`: repeats addresses and priorities to the peer until it must have heard them.
 //! * [`segment`]: a segment as IP packet. [`datagram`]: a segment in a datagram of UDP. [`payload`]: shared
 //!   bytes.
@@ -38,6 +39,7 @@ pub mod path_manager;
 pub mod payload;
 mod reassembly;
 mod receive;
+mod report;
 pub mod scheduler;
 mod secrets;
 pub mod segment;
@@ -46,10 +48,11 @@ pub mod stack;
 mod subflow;
 mod wakes;
 
-pub use config::{Config, SUBFLOWS_MAX, TailLoss, TcpConfig};
-pub use connection::{ConnectionEvent, SubflowReport};
+pub use config::{Config, SUBFLOWS_MAX, TAIL_LOSS_POLICIES, TailLoss, TailLossInfo, TcpConfig};
+pub use connection::ConnectionEvent;
 pub use path_manager::{LocalAddress, PathManager};
 pub use payload::Payload;
+pub use report::SubflowReport;
 pub use scheduler::{SCHEDULERS, SchedulerKind};
 pub use secrets::Seed;
 pub use segment::{Segment, SegmentError};

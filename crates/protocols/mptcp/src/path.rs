@@ -8,6 +8,7 @@ use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::Key;
 
 use crate::mapping::Mappings;
+use crate::report::SubflowReport;
 use crate::subflow::Subflow;
 
 /// The most options that wait for an acknowledgement to carry them; further ones are dropped.
@@ -112,6 +113,27 @@ impl Path {
             is_up: false,
             reset: None,
         }
+
+    /// Returns the state of the subflow.
+    pub(crate) fn report(&self) -> SubflowReport {
+        let (sender, (local, remote)) = (self.subflow.sender(), self.ends());
+        let totals = sender.totals();
+        SubflowReport {
+            local,
+            remote,
+            is_up: self.is_up,
+            is_backup: self.backup.is_wanted(),
+            cwnd_packets: sender.cwnd(),
+            srtt: sender.rtt().srtt(),
+            sent_bytes: self.subflow.used_offset().saturating_sub(1),
+            received_bytes: self.subflow.received_bytes(),
+            resent_packets: totals.resent_packets,
+            resent_bytes: totals.resent_bytes,
+            timeouts_in_a_row: sender.timeouts(),
+            timeouts: totals.timeouts,
+            reductions: totals.reductions,
+        }
+    }
     }
 
     /// Has an acknowledgement carry an option.

@@ -45,6 +45,23 @@ pub enum PathManager {
     Ndiffports(u8),
 }
 
+impl PathManager {
+    /// The names that [`by_name`](Self::by_name) knows.
+    pub const NAMES: &[&str] = &["fullmesh", "backup", "default"];
+
+    /// Returns the path manager of this name; a number from 1 on means as many subflows between the first two
+    /// addresses. Returns `None` if there is none.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "fullmesh" => Some(Self::Fullmesh),
+            "backup" => Some(Self::Backup),
+            "default" => Some(Self::Default),
+            count => count.parse().ok().filter(|count| *count > 0).map(Self::Ndiffports),
+        }
+    }
+}
+
 /// A subflow that is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JoinPlan {

@@ -88,6 +88,13 @@ impl ReceiveQueue {
         done
     }
 
+    /// Returns a view of the next bytes, or `None` if there are none.
+    pub(crate) fn read_view(&mut self) -> Option<Payload> {
+        let piece = self.ready.pop_front()?;
+        self.ready_bytes -= piece.len() as u64;
+        Some(piece)
+    }
+
     /// Returns the window to announce, in bytes from [`next`](Self::next) on. Its right edge never moves
     /// back.
     pub(crate) fn window(&mut self) -> u64 {

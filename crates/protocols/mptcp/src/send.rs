@@ -116,6 +116,18 @@ impl SendQueue {
         len
     }
 
+    /// Takes as much of a view as there is room for, without copying it, and returns how many bytes it took.
+    pub(crate) fn write_view(&mut self, mut bytes: Payload) -> usize {
+        bytes.truncate(usize::try_from(self.writable()).unwrap_or(usize::MAX));
+        let len = bytes.len();
+        if len > 0 {
+            self.seal();
+            self.unsent.push_back(bytes);
+            self.unsent_bytes += len as u64;
+        }
+        len
+    }
+
     fn seal(&mut self) {
         if !self.gathered.is_empty() {
             self.unsent.push_back(Payload::from(std::mem::take(&mut self.gathered)));

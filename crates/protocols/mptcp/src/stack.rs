@@ -8,11 +8,12 @@ use anabranch_algo::{Machine, Output, Time};
 use anabranch_mptcp_wire::{Join, MptcpOption, OptionBuffer, Reset, TcpOption};
 
 use crate::config::Config;
-use crate::connection::{Connection, ConnectionEvent, SubflowReport};
+use crate::connection::{Connection, ConnectionEvent};
 use crate::handshake_options::join;
 use crate::listener::Listener;
 use crate::path_manager::{LocalAddress, PathManager};
 use crate::payload::Payload;
+use crate::report::SubflowReport;
 use crate::secrets::{Secrets, Seed};
 use crate::segment::{EcnField, Flags, Segment};
 use crate::wakes::Wakes;
@@ -137,6 +138,17 @@ impl Stack {
         self.get_mut(id).map_or(0, |connection| connection.read(out))
     }
 
+    /// Gives a connection a view of bytes to send, without copying them. Returns how many it took, which is 0
+    /// once it is over or finished.
+    pub fn write_view(&mut self, id: ConnectionId, bytes: Payload) -> usize {
+        self.get_mut(id).map_or(0, |connection| connection.write_view(bytes))
+    }
+
+    /// Returns a view of the next received bytes of a connection, or `None` if there are none.
+    pub fn read_view(&mut self, id: ConnectionId) -> Option<Payload> {
+        self.get_mut(id)?.read_view()
+    }
+
     /// Declares that the program writes no more to a connection.
     pub fn finish(&mut self, id: ConnectionId) {
         if let Some(connection) = self.get_mut(id) {
@@ -205,12 +217,6 @@ impl Stack {
         self.connections.get(&id).map_or(0, Connection::unsent)
     }
 
-    /// Returns the state of each subflow of a connection.
-    #[must_use]
-    pub fn subflows(&self, id: ConnectionId) -> Vec<SubflowReport> {
-        self.connections.get(&id).map_or_else(Vec::new, |connection| connection.reports().collect())
-    }
-
     /// Returns whether a subflow has this local end.
     #[must_use]
     pub fn has_subflow_at(&self, local: SocketAddr) -> bool {
@@ -228,6 +234,18 @@ impl Stack {
     #[must_use]
     pub fn is_multipath(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_some_and(Connection::is_multipath)
+    }
+
+    /// Returns a report of each subflow of a connection.
+    pub fn subflows(&self, id: ConnectionId) -> impl Iterator<Item = SubflowReport> {
+        self.connections.get(&id).into_iter().flat_map(Connection::reports)
+    }
+
+    /// Returns the report of the subflow between `local` and `remote`, or `None` if there is none.
+    #[must_use]
+    pub fn subflow(&self, local: SocketAddr, remote: SocketAddr) -> Option<SubflowReport> {
+        let id = self.subflows.get(&(local, remote))?;
+        self.connections.get(id)?.report((local, remote))
     }
 
     /// Returns the number of subflows of all connections, those included that are not up yet.

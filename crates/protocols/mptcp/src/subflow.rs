@@ -7,6 +7,7 @@
 
 pub(crate) mod handshake;
 mod output;
+mod probe_rule;
 mod receiver;
 mod sender;
 mod undo;
@@ -18,13 +19,14 @@ use anabranch_algo::control::{Algorithm, Group};
 use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::expand;
 
-use crate::config::{TailLoss, TcpConfig};
+use crate::config::TcpConfig;
 use crate::payload::Payload;
 use crate::secrets::Secrets;
 use crate::segment::{Flags, Segment};
 use handshake::{Agreed, TcpFields};
+use probe_rule::ProbeRule;
 use receiver::Receiver;
-use sender::{AckInput, Fired, ProbeRule, Sender};
+use sender::{AckInput, Fired, Sender};
 pub(crate) use sender::{Chunk, Outgoing};
 
 /// The most challenge acknowledgements that a subflow sends in one second (RFC 5961 section 7).
@@ -169,7 +171,7 @@ pub(crate) struct Setup<'a> {
 impl Subflow {
     fn new(now: Time, setup: &Setup<'_>, state: State, irs: u32) -> Self {
         let &Setup { local, remote, config, algorithm, buffer_bytes, secrets } = setup;
-        let probe_rule = ProbeRule { is_on: config.tail_loss != TailLoss::Off, ack_delay: config.ack_delay };
+        let probe_rule = ProbeRule::of(config.tail_loss, config.ack_delay);
         let iss = secrets.initial_seq(now, local, remote);
         Self {
             local,
@@ -208,6 +210,10 @@ impl Subflow {
 
     pub(crate) const fn error(&self) -> Option<SubflowError> {
         self.error
+    }
+    /// Returns the bytes that have arrived in order, each counted once.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.receiver.received_bytes()
     }
     pub(crate) const fn sender(&self) -> &Sender {
         &self.sender

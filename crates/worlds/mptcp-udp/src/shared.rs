@@ -89,7 +89,7 @@ impl State {
 
     /// Takes a connection that the peer has begun.
     fn accept(&mut self, now: Time, id: ConnectionId) {
-        let peer = self.stack.subflows(id).first().map(|subflow| subflow.remote);
+        let peer = self.stack.subflows(id).next().map(|subflow| subflow.remote);
         let Some(peer) = peer.filter(|_| self.accepted.len() < ACCEPTED_MAX) else {
             self.lingering.insert(id, now);
             return;

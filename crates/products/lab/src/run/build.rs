@@ -1,5 +1,7 @@
 //! Builds the simulated world of a scenario.
 
+mod tcp;
+
 use std::collections::BTreeMap;
 
 use anabranch_algo::Span;
@@ -19,6 +21,7 @@ use crate::packet_layout::PacketLayout;
 use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
 use crate::sim_source::Misbehaviour;
 use crate::simulation::{Fault, PathSpec, ReceiverId, SimSourceId, Simulation, WantId};
+use crate::tcp_flows::TcpFlowId;
 
 /// Blocks of the pattern that contents repeat.
 const PATTERN_BLOCKS: usize = 64;
@@ -49,6 +52,7 @@ pub(super) enum FlowBackend {
     /// Packet flows, one for each transfer: the first one and their number.
     PacketFlows(FlowId, usize, PacketLayout),
     Receiver(ReceiverId, WantId),
+    Tcp(TcpFlowId),
 }
 
 impl SimulatedScenario {
@@ -60,6 +64,7 @@ impl SimulatedScenario {
         for instance in flow_instances(scenario, controller, seed) {
             let backend = match instance.flow.transport {
                 Transport::Packet | Transport::Mirrors => world.packet_flows(scenario, &instance, seed),
+                Transport::Tcp | Transport::Mptcp => world.tcp_flow(scenario, &instance, seed),
                 Transport::Mmtp => world.mmtp_flow(scenario, &instance, &sources),
             };
             let topology = TopologyGroups::new(scenario, instance.flow);
@@ -113,6 +118,11 @@ impl SimulatedScenario {
             packet_flows.flow(&config);
         }
         FlowBackend::PacketFlows(first, transfers.len(), layout)
+    }
+
+    fn tcp_flow(&mut self, scenario: &Scenario, instance: &FlowInstance<'_>, seed: u64) -> FlowBackend {
+        let config = tcp::config(&mut self.simulation, &self.links, scenario, instance, seed);
+        FlowBackend::Tcp(self.simulation.tcp_flow(&instance.name, config))
     }
 
     fn mmtp_flow(
@@ -218,7 +228,7 @@ impl SimulatedScenario {
     fn under_way(&self, flow: usize) -> impl Iterator<Item = FlowId> {
         let (first, count) = match self.flows[flow].backend {
             FlowBackend::PacketFlows(first, count, _) => (first, count),
-            FlowBackend::Receiver(..) => (0, 0),
+            FlowBackend::Receiver(..) | FlowBackend::Tcp(_) => (0, 0),
         };
         let flows = self.simulation.packet_flows();
         (first..first + count).filter(move |no| count == 1 || matches!(flows.times(*no), (Some(_), None)))
@@ -241,6 +251,18 @@ impl SimulatedScenario {
                     transfers,
                 }
             }
+            FlowBackend::Tcp(no) => {
+                let transfers = self.simulation.tcp_flows().transfers(no);
+                FlowEnd {
+                    transfers: transfers
+                        .iter()
+                        .filter_map(|t| Some(Transfer { began: t.began?, ended: t.ended }))
+                        .collect(),
+                    srtts: self.simulation.tcp_flows().srtts(no),
+                    timeouts: transfers.iter().map(|transfer| transfer.timeouts).sum(),
+                    reductions: Some(transfers.iter().map(|transfer| transfer.reductions).sum()),
+                }
+            }
             FlowBackend::Receiver(r, want) => {
                 let (paths, progress) = (self.simulation.paths(r), self.simulation.progress(r, want));
                 FlowEnd {
@@ -260,7 +282,11 @@ impl SimulatedScenario {
 
 impl Observe for SimulatedScenario {
     fn total(&self, flow: usize) -> u64 {
-        self.bytes(flow).iter().sum()
+        match self.flows[flow].backend {
+            // What has arrived twice, or waits for data on another path, does not count.
+            FlowBackend::Tcp(no) => self.simulation.tcp_flows().read_bytes(no),
+            _ => self.bytes(flow).iter().sum(),
+        }
     }
 
     fn bytes(&self, flow: usize) -> Vec<u64> {
@@ -275,6 +301,7 @@ impl Observe for SimulatedScenario {
                 }
                 bytes
             }
+            FlowBackend::Tcp(no) => self.simulation.tcp_flows().delivered_bytes(no).to_vec(),
             FlowBackend::Receiver(r, _) => {
                 self.simulation.paths(r).iter().map(|path| path.counters.bytes).collect()
             }
@@ -290,6 +317,9 @@ impl Observe for SimulatedScenario {
                     windows.iter_mut().zip(flows.cwnd(no)).for_each(|(sum, cwnd)| *sum += cwnd as f32);
                 }
                 windows
+            }
+            FlowBackend::Tcp(no) => {
+                self.simulation.tcp_flows().cwnds(no).iter().map(|cwnd| *cwnd as f32).collect()
             }
             FlowBackend::Receiver(r, _) => {
                 self.simulation.paths(r).iter().map(|path| path.cwnd as f32).collect()
@@ -321,6 +351,8 @@ impl Observe for SimulatedScenario {
                 let any = |a: (bool, bool), b: (bool, bool)| (a.0 || b.0, a.1 || b.1);
                 self.under_way(flow).map(wrong).fold((false, false), any)
             }
+            // All subflows of a connection are coupled.
+            FlowBackend::Tcp(_) => topology.mismatches(&vec![0; topology.0.len()]),
             FlowBackend::Receiver(r, _) => {
                 let paths = self.simulation.paths(r);
                 topology.mismatches(&paths.iter().map(|path| path.group).collect::<Vec<_>>())
@@ -330,7 +362,7 @@ impl Observe for SimulatedScenario {
 
     /// Returns NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.
     fn factor(&self, flow: usize) -> Option<f32> {
-        if matches!(self.flows[flow].backend, FlowBackend::Receiver(..)) {
+        if !matches!(self.flows[flow].backend, FlowBackend::PacketFlows(..)) {
             return Some(0.0);
         }
         let groups = self.under_way(flow).flat_map(|no| self.simulation.packet_flows().published(no));

@@ -26,6 +26,8 @@ impl FlowInstance<'_> {
     pub(crate) fn layout(&self, packet_bytes: u64) -> PacketLayout {
         match self.flow.transport {
             Transport::Packet => PacketLayout::tcp(packet_bytes, self.flow.paths.len()),
+            Transport::Tcp => PacketLayout::stack(packet_bytes, false),
+            Transport::Mptcp => PacketLayout::stack(packet_bytes, true),
             // Each connection to a mirror is a TCP connection of its own.
             Transport::Mirrors => PacketLayout::tcp(packet_bytes, 1),
             Transport::Mmtp => PacketLayout::mmtp(udp_payload_max(packet_bytes)),
@@ -70,7 +72,6 @@ impl FlowInstance<'_> {
     }
 
     /// Whether a link that the flow's data crosses marks packets, so that the flow must use ECN.
-    #[cfg(target_os = "linux")]
     pub(crate) fn asks_for_ecn(&self, scenario: &Scenario) -> bool {
         self.flow.paths.iter().flat_map(|path| &path.via).any(|name| scenario.link[name].marks())
     }

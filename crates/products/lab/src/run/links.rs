@@ -10,6 +10,7 @@ use anabranch_sim::{
 
 use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport, queueing};
 use crate::simulation::FLOW_DATAGRAMS;
+use crate::tcp_flows::FLOW_TCP;
 
 /// Rate that is assumed for a path or link without a rate (with a trace, with an access link). It decides
 /// only the length of endless contents and the size of buffers.
@@ -191,14 +192,17 @@ impl Links {
     }
 }
 
-/// Returns the number by which links know the packets of a path: the number of the path among those of mmTP
-/// or among all others, in the order of the flows. With several copies of a flow it is the number of the
-/// first.
+/// Returns the number by which links know the packets of a path: the number of the path among those of its
+/// kind (mmTP, TCP or packet flows), in the order of the flows. With several copies of a flow it is that of
+/// the first copy.
 pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
-    let is_mmtp = |flow: &scenario::Flow| flow.transport == Transport::Mmtp;
-    let mmtp = is_mmtp(&scenario.flow[flow]);
-    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| is_mmtp(other) == mmtp);
+    let base = |flow: &scenario::Flow| match flow.transport {
+        Transport::Mmtp => FLOW_DATAGRAMS,
+        Transport::Tcp | Transport::Mptcp => FLOW_TCP,
+        Transport::Packet | Transport::Mirrors => 0,
+    };
+    let own = base(&scenario.flow[flow]);
+    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| base(other) == own);
     let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
-    let number = (paths + path) as u32;
-    if mmtp { FLOW_DATAGRAMS | number } else { number }
+    own | (paths + path) as u32
 }

@@ -2,6 +2,7 @@
 
 mod measure;
 mod needs;
+mod stack;
 
 use anabranch_algo::Span;
 use anabranch_algo::rtt::RTO_MIN;
@@ -222,6 +223,7 @@ impl Scenario {
             "only mmtp hands packets over in batches".into()
         })?;
         self.check_arrivals(flow, key)?;
+        stack::check(self, flow, key)?;
         for (index, path) in flow.paths.iter().enumerate() {
             self.check_path(path, &at(&format!("paths.{index}")))?;
         }
@@ -240,7 +242,7 @@ impl Scenario {
         }
         let Some(arrivals) = &flow.arrivals else { return Ok(()) };
         ensure(flow.transport != Transport::Mmtp, at("arrivals"), || {
-            "only packets and mirrors arrive one after the other".into()
+            "only packets, mirrors, tcp and mptcp arrive one after the other".into()
         })?;
         ensure(arrivals.every.0 > Span::ZERO, at("arrivals.every"), || "some time passes".into())?;
         ensure(self.subflows(flow) <= SUBFLOWS_MAX, at("arrivals.every"), || {

@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(of("flow.any.paths"), Some(SchemaNode::List));
         assert_eq!(of("flow.any.paths.7.via.0"), Some(SchemaNode::Text));
         assert_eq!(of("flow.any.paths.x"), None);
-        let transports = &["packet", "mmtp", "mirrors"];
+        let transports = &["packet", "mmtp", "tcp", "mptcp", "mirrors"];
         assert_eq!(of("flow.any.transport"), Some(SchemaNode::Word(transports)));
         assert_eq!(of("measure.0.paper.nmcc"), Some(SchemaNode::Number));
         assert_eq!(of("case.0.set"), Some(SchemaNode::Map));

@@ -5,6 +5,7 @@ use anabranch_mmtp::subscriber::PathId;
 use anabranch_sim::{LinkChange, LinkId};
 
 use crate::packet_flows::Segment;
+use crate::tcp_flows::TcpPacket;
 
 /// Bytes of a packet beside its UDP payload: Ethernet, IPv4 and UDP headers. A link's
 /// [`mtu_bytes`](anabranch_sim::LinkConfig::mtu_bytes) counts them: 1,514 is the usual MTU of 1,500.
@@ -84,17 +85,32 @@ pub enum Fault {
 /// A packet on the links. Each packet in flight is in a queue, so it has only 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Packet {
-    /// A datagram of mmTP.
-    Datagram(Box<Datagram>),
+    /// A packet with content.
+    Boxed(Box<BoxedPacket>),
     /// A segment of a packet flow.
     Segment(Segment),
+}
+
+/// A packet with content.
+#[derive(Clone, Debug)]
+pub(crate) enum BoxedPacket {
+    /// A datagram of mmTP.
+    Datagram(Datagram),
+    /// A segment of TCP.
+    Tcp(TcpPacket),
 }
 
 const _: () = assert!(size_of::<Packet>() == 16);
 
 impl From<Datagram> for Packet {
     fn from(datagram: Datagram) -> Self {
-        Self::Datagram(Box::new(datagram))
+        Self::Boxed(Box::new(BoxedPacket::Datagram(datagram)))
+    }
+}
+
+impl From<TcpPacket> for Packet {
+    fn from(packet: TcpPacket) -> Self {
+        Self::Boxed(Box::new(BoxedPacket::Tcp(packet)))
     }
 }
 
@@ -115,38 +131,79 @@ pub(crate) struct Datagram {
 impl anabranch_sim::Packet for Packet {
     fn bytes(&self) -> u32 {
         match self {
-            Self::Datagram(datagram) => (datagram.bytes.len() + OVERHEAD_BYTES) as u32,
+            Self::Boxed(boxed) => boxed.bytes(),
             Self::Segment(segment) => segment.bytes(),
         }
     }
     fn mark(&mut self) {
         match self {
-            Self::Datagram(datagram) => datagram.marked = datagram.ect,
+            Self::Boxed(boxed) => boxed.mark(),
             Self::Segment(segment) => segment.mark(),
         }
     }
     fn is_ect(&self) -> bool {
         match self {
-            Self::Datagram(datagram) => datagram.ect,
+            Self::Boxed(boxed) => boxed.is_ect(),
             Self::Segment(segment) => segment.is_ect(),
         }
     }
     fn flow(&self) -> Option<u32> {
         match self {
-            Self::Datagram(datagram) => datagram.content.map(|path| FLOW_DATAGRAMS | path),
+            Self::Boxed(boxed) => boxed.flow(),
             Self::Segment(segment) => segment.flow(),
+        }
+    }
+    fn flow_key(&self) -> u64 {
+        match self {
+            Self::Boxed(boxed) => boxed.flow_key(),
+            Self::Segment(segment) => segment.flow_key(),
+        }
+    }
+    fn corrupt(&mut self, bit: u64) {
+        if let Self::Boxed(boxed) = self {
+            boxed.corrupt(bit);
+        }
+    }
+}
+
+impl anabranch_sim::Packet for BoxedPacket {
+    fn bytes(&self) -> u32 {
+        match self {
+            Self::Datagram(datagram) => (datagram.bytes.len() + OVERHEAD_BYTES) as u32,
+            Self::Tcp(packet) => packet.bytes(),
+        }
+    }
+    fn mark(&mut self) {
+        match self {
+            Self::Datagram(datagram) => datagram.marked = datagram.ect,
+            Self::Tcp(packet) => packet.mark(),
+        }
+    }
+    fn is_ect(&self) -> bool {
+        match self {
+            Self::Datagram(datagram) => datagram.ect,
+            Self::Tcp(packet) => packet.is_ect(),
+        }
+    }
+    fn flow(&self) -> Option<u32> {
+        match self {
+            Self::Datagram(datagram) => datagram.content.map(|path| FLOW_DATAGRAMS | path),
+            Self::Tcp(packet) => packet.flow(),
         }
     }
     fn flow_key(&self) -> u64 {
         match self {
             // The paths of mmTP are numbered apart from those of packet flows.
             Self::Datagram(datagram) => 1 << 63 | datagram.content.map_or(0, |path| 1 + u64::from(path)),
-            Self::Segment(segment) => segment.flow_key(),
+            Self::Tcp(packet) => packet.flow_key(),
         }
     }
-    /// Flips a bit of the payload, as if it had slipped past the checksum: the harder test.
+    /// Flips a bit of an mmTP payload, as if it had slipped past the checksum: the harder test.
     fn corrupt(&mut self, bit: u64) {
-        let Self::Datagram(datagram) = self else { return };
+        let datagram = match self {
+            Self::Datagram(datagram) => datagram,
+            Self::Tcp(packet) => return packet.corrupt(bit),
+        };
         let at = (bit / 8) as usize;
         match at.checked_sub(OVERHEAD_BYTES).and_then(|at| datagram.bytes.get_mut(at)) {
             Some(byte) => *byte ^= 1 << (bit % 8),

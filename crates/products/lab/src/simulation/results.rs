@@ -14,14 +14,15 @@ impl Simulation {
         let of = |(r, one): (usize, &Receiver)| -> Vec<String> {
             one.log.violations().iter().map(|what| format!("receiver {r}: {what}")).collect()
         };
-        self.receivers.iter().enumerate().flat_map(of).collect()
+        let receivers = self.receivers.iter().enumerate().flat_map(of);
+        receivers.chain(self.tcp_flows.violations()).collect()
     }
 
     /// Returns a number that differs if any request or event of the receivers, or any arrival of a packet
-    /// flow, differs.
+    /// flow or of TCP, differs.
     #[must_use]
     pub const fn digest(&self) -> u64 {
-        self.digest.0 ^ self.packet_flows.digest()
+        self.digest.0 ^ self.packet_flows.digest() ^ self.tcp_flows.digest()
     }
 
     /// Returns the progress of a want.

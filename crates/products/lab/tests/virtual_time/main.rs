@@ -10,5 +10,7 @@ mod groups;
 mod own_controllers;
 mod scenario;
 mod simulation;
+mod studies;
+mod tcp;
 #[path = "../../examples/your_controller.rs"]
 mod your_controller;

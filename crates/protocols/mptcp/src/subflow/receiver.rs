@@ -76,6 +76,11 @@ impl Receiver {
         }
     }
 
+    /// Returns the bytes that have arrived in order.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.order.next() - self.first - 1 - u64::from(self.is_finished())
+    }
+
     pub(crate) const fn next(&self) -> u64 {
         self.order.next()
     }

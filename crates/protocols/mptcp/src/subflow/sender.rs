@@ -17,6 +17,7 @@ use anabranch_algo::sent_packets::Delivery;
 use anabranch_algo::subflow::{AckRule, Patience, Subflow, Timer};
 use anabranch_algo::{Span, Time};
 
+use super::probe_rule::ProbeRule;
 use super::undo::{Evidence, Undo, Verdict};
 use crate::payload::Payload;
 
@@ -108,12 +109,14 @@ pub(crate) enum Fired {
     Timeout,
 }
 
-/// Whether a lost tail is probed for, and how long the peer may delay an acknowledgement (RFC 8985 section
-/// 7.2).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProbeRule {
-    pub(crate) is_on: bool,
-    pub(crate) ack_delay: Span,
+/// Counters of a subflow's whole life.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) timeouts: u32,
+    /// Reductions of the window without a timeout.
+    pub(crate) reductions: u32,
+    pub(crate) resent_packets: u64,
+    pub(crate) resent_bytes: u64,
 }
 
 /// The sending half of a subflow. Sequence numbers are 64 bits wide; their lowest 32 bits are those on the
@@ -138,14 +141,7 @@ pub(crate) struct Sender {
     reduced: bool,
     recovery: Option<Recovery>,
     undo: Option<Undo>,
-    resent: Resent,
-}
-
-/// Everything that was sent again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Resent {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
+    totals: Totals,
 }
 
 /// The peer's receive window.
@@ -187,7 +183,7 @@ impl Sender {
             reduced: false,
             recovery: None,
             undo: None,
-            resent: Resent::default(),
+            totals: Totals::default(),
         }
     }
 
@@ -213,8 +209,8 @@ impl Sender {
     pub(crate) const fn timeouts(&self) -> u32 {
         self.timeouts
     }
-    pub(crate) const fn resent(&self) -> Resent {
-        self.resent
+    pub(crate) const fn totals(&self) -> Totals {
+        self.totals
     }
     pub(crate) fn stats(&self) -> SubflowStats {
         self.flow.stats()
@@ -321,8 +317,8 @@ impl Sender {
         let (seq, number) = self.sent.get(at).map(|sent| (sent.seq, sent.number + 1))?;
         let packet = self.transmit(now, Transmission { seq, number });
         let sent = self.sent.get_mut(at)?;
-        self.resent.packets += 1;
-        self.resent.bytes += sent.chunk.payload.len() as u64;
+        self.totals.resent_packets += 1;
+        self.totals.resent_bytes += sent.chunk.payload.len() as u64;
         sent.number = number;
         sent.earlier = Some(sent.packet);
         (sent.packet, sent.sent_at, sent.timestamp, sent.fate) = (packet, now, timestamp, Fate::Outstanding);
@@ -367,7 +363,9 @@ impl Sender {
         if let Some(newest) = told.newest {
             self.flow.acked(now, told.count, newest, told.sample, AckRule::ONE_BY_ONE, group);
             if input.congestion_echo {
-                self.reduced |= self.flow.congestion(now, CongestionCause::EcnCe, newest, group);
+                let is_reduced = self.flow.congestion(now, CongestionCause::EcnCe, newest, group);
+                self.totals.reductions += u32::from(is_reduced);
+                self.reduced |= is_reduced;
             }
         }
         let count = told.count;
@@ -423,6 +421,7 @@ impl Sender {
         }
         self.reduced |= is_reduced;
         if is_reduced {
+            self.totals.reductions += 1;
             let prr = Prr::new(flight, self.in_flight(), self.cwnd());
             self.recovery = Some(Recovery { prr, recover: self.next });
         }
@@ -440,6 +439,7 @@ impl Sender {
             }
             Timer::Timeout => {
                 self.timeouts += 1;
+                self.totals.timeouts += 1;
                 self.probe_due = false;
                 self.recovery = None;
                 let (saved, recover) = (self.flow.save(), self.next);
@@ -498,15 +498,15 @@ impl Sender {
         persist.min(overtaken).min(self.flow.timeout_at(Span::MAX)).min(self.probe_at())
     }
 
-    /// Returns when the tail is probed for. The peer may delay the acknowledgement of a single segment, so
-    /// the probe of one waits longer.
+    /// Returns when the tail is probed for.
     fn probe_at(&self) -> Time {
         let Some(at) = self.flow.probe_at().filter(|_| self.probe_rule.is_on && self.rtt().has_sample())
         else {
             return Time::NEVER;
         };
-        let ack_delay = if self.in_flight() == 1 { self.probe_rule.ack_delay } else { Span::ZERO };
-        (at + ack_delay).min(self.flow.timeout_at(Span::MAX))
+        let rule = self.probe_rule;
+        let more = if self.in_flight() == 1 { rule.single } else { rule.several };
+        (at + more).min(self.flow.timeout_at(Span::MAX))
     }
 
     /// Returns whether CWR must be set on this new segment, and clears the mark.

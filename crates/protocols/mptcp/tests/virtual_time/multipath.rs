@@ -2,7 +2,7 @@
 
 use anabranch_algo::Span;
 use anabranch_mptcp::segment::Flags;
-use anabranch_mptcp::{Config, ConnectionEvent, SchedulerKind, SubflowError};
+use anabranch_mptcp::{Config, ConnectionEvent, Payload, SchedulerKind, SubflowError};
 use anabranch_mptcp_wire::MptcpOption;
 
 use crate::network::{Faults, Network, transfer};
@@ -39,6 +39,37 @@ fn each_scheduler() {
         transfer(config.clone(), config, &links, (500_000, 500_000), 5);
     }
     assert_eq!(SchedulerKind::by_name("no such"), None);
+}
+
+/// A program that writes and reads views gets the same bytes, and reports say which subflow carried them.
+#[test]
+fn views_and_reports() {
+    let links = [Faults::none(10), Faults::none(10)];
+    let mut network = Network::new(Config::default(), Config::default(), &links, 1);
+    network.hosts[0].finishes = false;
+    network.hosts[1].reads = false;
+    network.connect(0, 0);
+    network.run(Span::from_millis(200));
+    let pattern: Vec<u8> = (0..300_000_u32).flat_map(|at| at.to_le_bytes()).collect();
+    let bytes = Payload::from(pattern.clone());
+    let (client, server) = (network.hosts[0].connection.unwrap(), network.hosts[1].connection.unwrap());
+    assert_eq!(network.hosts[0].stack.write_view(client, bytes.clone()), pattern.len());
+    network.run(Span::from_secs(5));
+    let reports: Vec<_> = network.hosts[1].stack.subflows(server).collect();
+    assert_eq!(reports.len(), 2);
+    assert_eq!(reports.iter().map(|report| report.received_bytes).sum::<u64>(), pattern.len() as u64);
+    assert!(reports.iter().all(|report| report.received_bytes > 0), "{reports:?}");
+    for report in reports {
+        let peer = network.hosts[0].stack.subflow(report.remote, report.local).expect("the peer's end");
+        assert!(peer.srtt >= Span::from_millis(20) && peer.timeouts == 0, "{peer:?}");
+    }
+    let stack = &mut network.hosts[1].stack;
+    let read: Vec<u8> =
+        std::iter::from_fn(|| stack.read_view(server)).flat_map(|view| view.as_bytes().to_vec()).collect();
+    assert!(read == pattern);
+    // A connection that has finished takes nothing more.
+    network.hosts[0].stack.finish(client);
+    assert_eq!(network.hosts[0].stack.write_view(client, bytes), 0);
 }
 
 #[test]

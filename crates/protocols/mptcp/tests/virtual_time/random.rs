@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Span, SplitMix64};
 use anabranch_mptcp::{Config, LocalAddress, PathManager, SCHEDULERS};
 
@@ -12,6 +13,8 @@ use crate::network::{Faults, Network};
 const SEEDS: Range<u64> = 0..1_000;
 const PATH_MANAGERS: [PathManager; 4] =
     [PathManager::Fullmesh, PathManager::Ndiffports(3), PathManager::Default, PathManager::Backup];
+/// The algorithms of congestion control.
+const CONTROLS: [&str; 4] = ["cubic-coupled", "lia", "reno", "olia"];
 /// The longest time that a transfer may take over the worst links.
 const PATIENCE: Span = Span::from_secs(3_600);
 
@@ -40,7 +43,7 @@ fn config(random: &mut SplitMix64) -> Config {
         checksums: random.below(4) == 0,
         scheduler: SCHEDULERS[random.index(SCHEDULERS.len())].kind,
         path_manager: PATH_MANAGERS[random.index(PATH_MANAGERS.len())],
-        congestion_control: ["cubic-coupled", "lia", "reno", "olia"][random.index(4)],
+        congestion_control: Algorithm::by_name(CONTROLS[random.index(4)]).expect("in the table"),
         receive_buffer_bytes: 10_000 << random.below(8),
         send_buffer_bytes: 10_000 << random.below(8),
         ..Config::default()

@@ -85,3 +85,14 @@ fn probing_on_the_other_path_is_never_slower_and_helps_where_the_probe_is_lost()
         }
     }
 }
+
+/// Linux waits 200 ms longer before it probes for a single segment, and otherwise probes as `SamePath` does.
+#[test]
+fn linux_waits_longer_for_a_single_segment() {
+    let burst = |segments| Burst { near: 25, far: 25, segments, lost: 1, lost_again: 0 };
+    let times = |segments| {
+        [TailLoss::SamePath, TailLoss::Linux, TailLoss::Off].map(|policy| complete(policy, burst(segments)).0)
+    };
+    let [same, linux, off] = times(1);
+    assert!(same + Span::from_millis(50) <= linux && linux <= off, "same {same}, linux {linux}, off {off}");
+}

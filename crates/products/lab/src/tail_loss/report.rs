@@ -1,0 +1,197 @@
+//! Formats the study: a table of text, a figure, and the page that holds both.
+
+use std::fmt::Write as _;
+
+use anabranch_mptcp::{TAIL_LOSS_POLICIES, TailLoss};
+
+use super::burst::{RATE_MBITS, WARM_UP_SEGMENTS};
+use super::grid::{AlternateQueue, Lost, RTTS_MS, SEGMENTS};
+use super::row::Row;
+use crate::report::dot_chart::{DotChart, DotPanel};
+
+/// Text of the page; `{{NAME}}` stands for a part that is computed.
+const PAGE: &str = include_str!("report.md");
+
+/// Rows that a line of the table sums up: all bursts with equal paths and losses.
+struct Line<'a> {
+    rows: Vec<&'a Row>,
+}
+
+impl<'a> Line<'a> {
+    /// Returns the line of these paths and losses, if there are rows.
+    fn of(
+        rows: &'a [Row],
+        rtts_ms: (u64, u64),
+        alternate: AlternateQueue,
+        lost: Lost,
+        probe_lost: bool,
+    ) -> Option<Self> {
+        let is_of = |row: &&Row| {
+            let burst = row.burst;
+            (burst.rtts_ms, burst.alternate, burst.lost, burst.probe_lost)
+                == (rtts_ms, alternate, lost, probe_lost)
+        };
+        let rows: Vec<&Row> = rows.iter().filter(is_of).collect();
+        (!rows.is_empty()).then_some(Self { rows })
+    }
+
+    fn mean(&self, value: impl Fn(&Row) -> f64) -> f64 {
+        self.rows.iter().map(|row| value(row)).sum::<f64>() / self.rows.len() as f64
+    }
+
+    fn mean_ms(&self, policy: TailLoss) -> f64 {
+        self.mean(|row| row.with(policy).time.as_nanos() as f64 / 1e6)
+    }
+
+    fn least_gain(&self) -> f64 {
+        self.rows.iter().map(|row| row.gain_percent()).fold(f64::INFINITY, f64::min)
+    }
+
+    fn most_extra(&self) -> i64 {
+        self.rows.iter().map(|row| row.extra_segments()).max().unwrap_or(0)
+    }
+}
+
+fn lost_name(lost: Lost, probe_lost: bool) -> String {
+    if probe_lost { format!("{} + probe", lost.name()) } else { lost.name() }
+}
+
+/// Returns the losses in the order of tables.
+fn losses() -> impl Iterator<Item = (Lost, bool)> {
+    [false, true].into_iter().flat_map(|probe_lost| Lost::EACH.map(|lost| (lost, probe_lost)))
+}
+
+/// Formats the table as Markdown: a line for each pair of paths, queue and loss, the mean over the bursts.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let mut out = String::from("| paths, ms | alternate | lost |");
+    for policy in TAIL_LOSS_POLICIES {
+        let _ = write!(out, " {}, ms |", policy.name);
+    }
+    out.push_str(" gain, % | least gain, % | extra segments, at most |\n| --- | --- | --- |");
+    out.push_str(&" ---: |".repeat(TAIL_LOSS_POLICIES.len() + 3));
+    out.push('\n');
+    for rtts_ms in RTTS_MS {
+        for alternate in AlternateQueue::EACH {
+            for (lost, probe_lost) in losses() {
+                let Some(line) = Line::of(rows, rtts_ms, alternate, lost, probe_lost) else { continue };
+                let (near, far) = rtts_ms;
+                let _ =
+                    write!(out, "| {near}, {far} | {} | {} |", alternate.name(), lost_name(lost, probe_lost));
+                for policy in TAIL_LOSS_POLICIES {
+                    let _ = write!(out, " {:.1} |", line.mean_ms(policy.policy));
+                }
+                let (same, other) = (line.mean_ms(TailLoss::SamePath), line.mean_ms(TailLoss::AlternatePath));
+                let gain = 100.0 * (1.0 - other / same);
+                let _ = writeln!(out, " {gain:.1} | {:.1} | {} |", line.least_gain(), line.most_extra());
+            }
+        }
+    }
+    out
+}
+
+/// Draws the figure: a panel for each pair of paths with an idle alternate path.
+#[must_use]
+pub fn figure(rows: &[Row]) -> String {
+    let panel = |rtts_ms: (u64, u64)| {
+        let line = |(lost, probe_lost)| {
+            let line = Line::of(rows, rtts_ms, AlternateQueue::Idle, lost, probe_lost)?;
+            let means = TAIL_LOSS_POLICIES.iter().map(|policy| line.mean_ms(policy.policy));
+            Some((lost_name(lost, probe_lost), means.collect()))
+        };
+        let title = format!("primary {} ms, alternate {} ms", rtts_ms.0, rtts_ms.1);
+        DotPanel { title, rows: losses().filter_map(line).collect() }
+    };
+    let chart = DotChart {
+        series: TAIL_LOSS_POLICIES.iter().map(|policy| policy.name.to_owned()).collect(),
+        quantity: "burst completion time, ms".into(),
+        panels: RTTS_MS.into_iter().map(panel).collect(),
+    };
+    chart.svg()
+}
+
+/// A claim with its verdict.
+struct Claim {
+    what: &'static str,
+    paper: &'static str,
+    ours: String,
+    holds: bool,
+}
+
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    let segment_ns = 1_500 * 8 * 1_000 / RATE_MBITS;
+    let slower = rows.iter().filter(|row| row.slower_by().as_nanos() > segment_ns).count();
+    let most = rows.iter().map(|row| row.slower_by().as_nanos()).max().unwrap_or(0);
+    let idle = || rows.iter().filter(|row| row.burst.alternate == AlternateQueue::Idle);
+    let is_shorter = |row: &&Row| row.burst.rtts_ms.1 < row.burst.rtts_ms.0;
+    let gains = |rows: Vec<&Row>| {
+        let count = rows.len().max(1);
+        let mean = rows.iter().map(|row| row.gain_percent()).sum::<f64>() / count as f64;
+        let half = rows.iter().filter(|row| row.gain_percent() >= 50.0).count();
+        let (low, high) = rows
+            .iter()
+            .map(|row| row.gain_percent())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), gain| (low.min(gain), high.max(gain)));
+        let text =
+            format!("mean {mean:.1} % ({low:.1} to {high:.1}), {half} of {count} bursts by 50 % or more");
+        (text, half == count)
+    };
+    let lost = gains(idle().filter(|row| row.burst.probe_lost).collect());
+    let shorter = gains(idle().filter(is_shorter).filter(|row| !row.burst.probe_lost).collect());
+    let extra = rows.iter().map(Row::extra_segments).max().unwrap_or(0);
+    let single = |row: &&Row| row.burst.lost == Lost::Last(1);
+    let extra_single = rows.iter().filter(single).map(Row::extra_segments).max().unwrap_or(0);
+    vec![
+        Claim {
+            what: "never slower than the same path, beyond the time of one segment",
+            paper: "better or equal in all cases",
+            ours: format!(
+                "slower in {slower} of {} bursts, at most by {:.2} ms",
+                rows.len(),
+                most as f64 / 1e6
+            ),
+            holds: slower == 0,
+        },
+        Claim {
+            what: "at least 50 % lower completion time where the probe is lost, too",
+            paper: "best when the probe is lost; up to 50 % over WLAN and 4G",
+            ours: lost.0,
+            holds: lost.1,
+        },
+        Claim {
+            what: "at least 50 % lower completion time where the alternate path is shorter",
+            paper: "best when the alternate path is shorter; grows with the difference",
+            ours: shorter.0,
+            holds: shorter.1,
+        },
+        Claim {
+            what: "one more segment where one is lost",
+            paper: "one more segment, if the primary path recovers",
+            ours: format!("at most {extra_single} where one is lost, at most {extra} in all"),
+            holds: extra_single <= 1,
+        },
+    ]
+}
+
+/// Formats the page as Markdown. Equal rows give equal texts.
+#[must_use]
+pub fn markdown(rows: &[Row]) -> String {
+    let mut table_of_claims =
+        String::from("| claim | the thesis | ours | holds |\n| --- | --- | --- | --- |\n");
+    for Claim { what, paper, ours, holds } in claims(rows) {
+        let holds = if holds { "yes" } else { "**no**" };
+        let _ = writeln!(table_of_claims, "| {what} | {paper} | {ours} | {holds} |");
+    }
+    let segments = SEGMENTS.map(|count| count.to_string()).join(", ");
+    let places = [
+        ("claims", table_of_claims),
+        ("table", table(rows)),
+        ("segments", segments),
+        ("rate", RATE_MBITS.to_string()),
+        ("warm_up", WARM_UP_SEGMENTS.to_string()),
+        ("runs", (rows.len() * TAIL_LOSS_POLICIES.len()).to_string()),
+    ];
+    places
+        .iter()
+        .fold(PAGE.to_owned(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text.trim_end()))
+}
