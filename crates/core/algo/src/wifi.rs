@@ -2,14 +2,14 @@
 //!
 //! **Source.** Trilogy 2, Deliverable D3.3, section 2.2 ("MultiWifi"). A receiver associates with several APs
 //! and has one subflow over each. The sender does not know how much airtime a packet costs at an AP; the
-//! receiver sees the frames and knows. On one channel the APs take turns packet by packet, so an AP with a long
-//! packet time slows all others down, and congestion control alone does not find out.
+//! receiver sees the frames and knows. On one channel the APs take turns packet by packet, so an AP with a
+//! long packet time slows all others down, and congestion control alone does not find out.
 //!
 //! ```text
 //!  frames ──▶ FrameWindow ── delivery probability ──▶ Airtime ── PacketTime ─┬─▶ choose_aps: at most three
 //!  (sequence number, retry bit)                     (bit rate, K, C, R)     └─▶ MarkingRule: share of the
-//!                                                                               packets to mark (ECN), each AP
-//!  beacons ──▶ BeaconHandover ── the one AP to use, where only one association is possible
+//!                                                                               packets to mark (ECN), each
+//! AP beacons ──▶ BeaconHandover ── the one AP to use, where only one association is possible
 //!  packets ──▶ ChannelSlots ──── the channel to listen to, where the APs are on several channels
 //! ```
 //!

@@ -14,8 +14,8 @@ pub const APS_USED_MAX: usize = 3;
 const NEWCOMER_PERCENT: u128 = 120;
 
 /// Returns which APs to use: at most `most` with the shortest packet times, in the order of their numbers. An
-/// AP without a packet time is not used. `used` tells which ones are used now: such an AP gives way only to one
-/// that is better by a fifth. APs beyond the end of `used` are not used now.
+/// AP without a packet time is not used. `used` tells which ones are used now: such an AP gives way only to
+/// one that is better by a fifth. APs beyond the end of `used` are not used now.
 #[must_use]
 pub fn choose_aps(times: &[Option<PacketTime>], used: &[bool], most: usize) -> Vec<usize> {
     let mut known: Vec<(u128, usize)> = times

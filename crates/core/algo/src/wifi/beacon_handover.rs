@@ -1,7 +1,7 @@
 //! Handover between APs by their beacons, for a receiver that can have only one association.
 //!
-//! The receiver counts the beacons of each AP over the last two seconds, and moves to another AP when that has
-//! brought ten more than the current one (the source, section 2.2.2.4). With a smaller lead it would flip
+//! The receiver counts the beacons of each AP over the last two seconds, and moves to another AP when that
+//! has brought ten more than the current one (the source, section 2.2.2.4). With a smaller lead it would flip
 //! between APs that are equally far.
 
 use alloc::collections::VecDeque;
@@ -45,8 +45,8 @@ impl BeaconHandover {
         self.counts.get(ap).copied().unwrap_or(0)
     }
 
-    /// Records a beacon of `ap`. Returns the AP to move to, if that changes. The first AP that is heard becomes
-    /// the current one. A beacon of an AP from number 256 on is ignored.
+    /// Records a beacon of `ap`. Returns the AP to move to, if that changes. The first AP that is heard
+    /// becomes the current one. A beacon of an AP from number 256 on is ignored.
     pub fn beacon(&mut self, now: Time, ap: usize) -> Option<usize> {
         if ap >= APS_MAX {
             return self.expire(now);
@@ -62,7 +62,8 @@ impl BeaconHandover {
         self.expire(now)
     }
 
-    /// Forgets the beacons that are older than [`WINDOW`] at `now`. Returns the AP to move to, if that changes.
+    /// Forgets the beacons that are older than [`WINDOW`] at `now`. Returns the AP to move to, if that
+    /// changes.
     pub fn expire(&mut self, now: Time) -> Option<usize> {
         while let Some((at, _)) = self.beacons.front()
             && now.since(*at) > WINDOW

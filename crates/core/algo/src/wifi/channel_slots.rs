@@ -1,10 +1,10 @@
 //! The channel that a receiver with one radio listens to, where its APs are on several channels.
 //!
-//! The receiver visits the channels in turn. The rule of the source (section 2.2.3) is a slot of 100 ms on each,
-//! which ends early when no packet has come for 10 ms. Its experiment with many users (section 2.2.3.1) has a
-//! parameter α = 2 whose rule is in another document; here it is [`SlotRule::Proportional`]: the slots of a
-//! cycle are shared in proportion to the α-th power of the throughput of each channel's last visit. With it the
-//! numbers of that experiment come out; with fixed slots they do not.
+//! The receiver visits the channels in turn. The rule of the source (section 2.2.3) is a slot of 100 ms on
+//! each, which ends early when no packet has come for 10 ms. Its experiment with many users (section 2.2.3.1)
+//! has a parameter α = 2 whose rule is in another document; here it is [`SlotRule::Proportional`]: the slots
+//! of a cycle are shared in proportion to the α-th power of the throughput of each channel's last visit. With
+//! it the numbers of that experiment come out; with fixed slots they do not.
 
 use alloc::vec::Vec;
 

@@ -1,15 +1,15 @@
 //! The share of frames that an AP delivers at the first attempt: equation (2.2) of the source.
 //!
-//! A receiver sees only frames that arrive. How many attempts were lost follows from two fields of the frame's
-//! header: the retry bit, set in every attempt but the first, and the sequence number, whose gaps are packets
-//! that the AP gave up. Of the frames of the last half second, N0 came without the retry bit, N1 with it, and
-//! Nlost are missing; N0 / (N0 + N1 + Nlost) is an unbiased estimate of the probability that an attempt
-//! succeeds, if attempts are lost independently. With a hidden terminal they are not, and it is too high by
-//! about a tenth.
+//! A receiver sees only frames that arrive. How many attempts were lost follows from two fields of the
+//! frame's header: the retry bit, set in every attempt but the first, and the sequence number, whose gaps are
+//! packets that the AP gave up. Of the frames of the last half second, N0 came without the retry bit, N1 with
+//! it, and Nlost are missing; N0 / (N0 + N1 + Nlost) is an unbiased estimate of the probability that an
+//! attempt succeeds, if attempts are lost independently. With a hidden terminal they are not, and it is too
+//! high by about a tenth.
 //!
-//! Frames of an 802.11n aggregate are sent again after later ones have arrived. So a late frame takes back the
-//! loss for which its absence was counted, and a frame that arrives twice (its acknowledgement was lost) counts
-//! once.
+//! Frames of an 802.11n aggregate are sent again after later ones have arrived. So a late frame takes back
+//! the loss for which its absence was counted, and a frame that arrives twice (its acknowledgement was lost)
+//! counts once.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,8 +21,8 @@ use crate::{Span, Time};
 pub const WINDOW: Span = Span::from_millis(500);
 /// The most APs of a window.
 pub const APS_MAX: usize = 64;
-/// The most frames of a window, of 8 bytes each: half a second of 802.11n with four spatial streams. With more,
-/// the oldest frame goes early.
+/// The most frames of a window, of 8 bytes each: half a second of 802.11n with four spatial streams. With
+/// more, the oldest frame goes early.
 pub const FRAMES_MAX: usize = 25_000;
 /// The longest gap in the sequence numbers that counts as lost packets: the longest window of a block
 /// acknowledgement. After a longer one the AP has sent to others, or was restarted.
@@ -97,8 +97,8 @@ impl FrameWindow {
         Some(self.aps.len() - 1)
     }
 
-    /// Records a frame of `ap` that arrived at `now`, with its sequence number (of which 12 bits count) and its
-    /// retry bit. A frame of an unknown AP is ignored.
+    /// Records a frame of `ap` that arrived at `now`, with its sequence number (of which 12 bits count) and
+    /// its retry bit. A frame of an unknown AP is ignored.
     pub fn record(&mut self, now: Time, ap: usize, sequence: u16, retry: bool) {
         self.expire(now);
         let Some(known) = self.aps.get_mut(ap) else { return };
@@ -111,8 +111,8 @@ impl FrameWindow {
         self.frames.push_back(Frame { at_us: self.now_us as u32, ap: ap as u8, retry, lost });
     }
 
-    /// Forgets the frames that are older than [`WINDOW`] at `now`. A time before an earlier one counts as that
-    /// one.
+    /// Forgets the frames that are older than [`WINDOW`] at `now`. A time before an earlier one counts as
+    /// that one.
     pub fn expire(&mut self, now: Time) {
         let now_us = (now.as_nanos() / 1_000).max(self.now_us);
         // After a pause of more than the range of `at_us` the low bits say nothing.

@@ -1,9 +1,9 @@
 //! The share of packets that the receiver marks (ECN) on the subflow over an inefficient AP.
 //!
-//! **Derivation**, after equations (2.3) and (2.4) of the source. A subflow that is alone at an AP with packet
-//! time T keeps its buffer half full, at b = 100 of 200 packets: its round-trip time is RTT = RTT₀ + b·T, and
-//! its rate 1/T. TCP's rate at loss p is √(c/p)/RTT with c = 2, so p = c·T²/RTT². Marks may make the window
-//! smaller until the buffer is empty and the rate is still 1/T: p + δ = c·T²/RTT₀². Hence
+//! **Derivation**, after equations (2.3) and (2.4) of the source. A subflow that is alone at an AP with
+//! packet time T keeps its buffer half full, at b = 100 of 200 packets: its round-trip time is RTT = RTT₀ +
+//! b·T, and its rate 1/T. TCP's rate at loss p is √(c/p)/RTT with c = 2, so p = c·T²/RTT². Marks may make the
+//! window smaller until the buffer is empty and the rate is still 1/T: p + δ = c·T²/RTT₀². Hence
 //!
 //! δ = c·T²·(1/RTT₀² − 1/RTT²), where RTT₀ = RTT − b·T.
 //!
@@ -14,8 +14,8 @@
 //! in place of the difference of the squares, and a quarter of the buffer in place of half: it never exceeds
 //! 5·10⁻⁵, and the cap of 5 % in the same text would never apply.
 //!
-//! **Which round-trip time.** The RTT of the formula is that *without* marks. Marks empty the buffer, and a rule
-//! that took the round-trip time that it measures then would find nothing to mark, and swing. So
+//! **Which round-trip time.** The RTT of the formula is that *without* marks. Marks empty the buffer, and a
+//! rule that took the round-trip time that it measures then would find nothing to mark, and swing. So
 //! [`MarkingRule::rate`] asks for the shortest round-trip time, which is RTT₀ with and without marks.
 
 use alloc::vec::Vec;
@@ -54,16 +54,16 @@ impl Default for MarkingRule {
 }
 
 impl MarkingRule {
-    /// Returns the share δ of packets to mark at an AP, before threshold and [cap](MarkingRule::cap), given the
-    /// shortest round-trip time RTT₀ of the subflow; zero if it is zero, thus unknown.
+    /// Returns the share δ of packets to mark at an AP, before threshold and [cap](MarkingRule::cap), given
+    /// the shortest round-trip time RTT₀ of the subflow; zero if it is zero, thus unknown.
     #[must_use]
     pub fn rate(&self, packet_time: PacketTime, rtt_min: Span) -> Probability {
         let queue = self.half_buffer(packet_time);
         Self::difference(packet_time, rtt_min, rtt_min + queue)
     }
 
-    /// Returns δ given the mean round-trip time of the subflow without marks. Where that is not longer than half
-    /// a buffer, the buffer is smaller than assumed, and `rtt_min` is taken for RTT₀.
+    /// Returns δ given the mean round-trip time of the subflow without marks. Where that is not longer than
+    /// half a buffer, the buffer is smaller than assumed, and `rtt_min` is taken for RTT₀.
     #[must_use]
     pub fn rate_of_unmarked_rtt(&self, packet_time: PacketTime, rtt: Span, rtt_min: Span) -> Probability {
         let queue = self.half_buffer(packet_time);
@@ -101,8 +101,8 @@ impl MarkingRule {
         aps.iter().enumerate().map(rate).collect()
     }
 
-    /// Returns whether the packet time of AP `i` reaches the threshold over that of the best AP on its channel;
-    /// false if it is unknown.
+    /// Returns whether the packet time of AP `i` reaches the threshold over that of the best AP on its
+    /// channel; false if it is unknown.
     #[must_use]
     pub fn is_inefficient(&self, aps: &[ApState], i: usize) -> bool {
         let Some(ApState { packet_time: Some(time), channel, .. }) = aps.get(i) else { return false };

@@ -69,11 +69,11 @@ pub struct Airtime {
 }
 
 impl Airtime {
-    /// Returns the mean time of a delivered packet if each attempt fails with probability `loss` and the AP has
-    /// the medium for itself. It is [`PacketTime::MAX`] if nothing is ever delivered.
+    /// Returns the mean time of a delivered packet if each attempt fails with probability `loss` and the AP
+    /// has the medium for itself. It is [`PacketTime::MAX`] if nothing is ever delivered.
     ///
-    /// The source does not divide by the probability of delivery, so that its T falls to zero as losses become
-    /// certain; this does. T itself is [`Airtime::printed_time`].
+    /// The source does not divide by the probability of delivery, so that its T falls to zero as losses
+    /// become certain; this does. T itself is [`Airtime::printed_time`].
     #[must_use]
     pub fn packet_time(&self, loss: Probability) -> PacketTime {
         let delivered =

@@ -382,3 +382,53 @@ proptest! {
         }
     }
 }
+
+/// Lets `users` users switch among three channels of 22 Mbit/s for a minute. They begin together on the first
+/// one, or `apart`: at any time of the first 300 ms on any channel. The users of a channel share it equally.
+/// Returns what all get from the fifth second on, in percent of what they could.
+fn switching(users: usize, rule: SlotRule, seed: u64, apart: bool) -> f64 {
+    const CHANNEL: f64 = 22_000_000.0 / 8.0;
+    let mut rng = crate::SplitMix64(seed);
+    let mut user = || {
+        let (at, first) = if apart { (rng.below(300), rng.index(3)) } else { (0, 0) };
+        ChannelSlots::new(ms(at), 3, first, rule, None)
+    };
+    let mut slots: Vec<_> = (0..users).map(|_| user()).collect();
+    let (mut now, mut busy, from, end) = (Time::ZERO, 0.0, ms(5_000), ms(60_000));
+    while now < end {
+        let next = slots.iter().map(ChannelSlots::due).min().expect("there are users").min(end);
+        let on = [0, 1, 2].map(|channel| slots.iter().filter(|slots| slots.channel() == channel).count());
+        let counted = next.since(now.max(from)).as_nanos() as f64 / 1e9;
+        busy += on.iter().filter(|users| **users > 0).count() as f64 * counted;
+        for slots in &mut slots {
+            let share = CHANNEL * next.since(now).as_nanos() as f64 / 1e9 / on[slots.channel()] as f64;
+            slots.arrived(next, share as u64);
+            slots.switch(next, Span::from_millis(1 + rng.below(10)));
+        }
+        now = next;
+    }
+    100.0 * busy / (55.0 * users.min(3) as f64)
+}
+
+#[test]
+fn uncoordinated_users_lose_a_third_of_three_channels() {
+    const USERS: [usize; 7] = [1, 2, 3, 4, 5, 7, 10];
+    const PAPER: [f64; 7] = [100.0, 80.0, 64.0, 70.0, 76.0, 81.0, 87.0];
+    let square =
+        SlotRule::Proportional { cycle: Span::from_millis(300), least: Span::from_millis(10), exponent: 2 };
+    let table = |rule, apart| {
+        let mean = |users| (1..=10).map(|seed| switching(users, rule, seed, apart)).sum::<f64>() / 10.0;
+        USERS.map(mean)
+    };
+    // Without coordination nobody begins together.
+    let apart = table(square, true);
+    for (i, (ours, paper)) in apart.iter().zip(PAPER).enumerate() {
+        assert!((ours - paper).abs() <= 7.0, "{ours} is not {paper} with {} users", USERS[i]);
+    }
+    for ours in [apart, table(square, false)] {
+        assert!((0..USERS.len()).all(|i| i == 2 || ours[i] > ours[2]), "three users fare worst: {ours:?}");
+    }
+    // With slots of equal length the table does not come out.
+    let fixed = table(SlotRule::Fixed(SLOT), true);
+    assert!(fixed.iter().zip(PAPER).any(|(fixed, paper)| (fixed - paper).abs() > 7.0), "{fixed:?}");
+}
