@@ -10,5 +10,6 @@ mod groups;
 mod own_controllers;
 mod scenario;
 mod simulation;
+mod wifi;
 #[path = "../../examples/your_controller.rs"]
 mod your_controller;
