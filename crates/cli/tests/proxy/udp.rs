@@ -18,8 +18,8 @@ const VIA: [&str; 4] = ["--via", "p0", "--via", "p1"];
 fn status(bed: &Bed) -> Value {
     let out = bed.own(&["proxy", "status", "--json"]).output().expect("it runs");
     let lines = String::from_utf8(out.stdout).expect("text");
-    let all = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    all.filter(|state| state["role"] == "client").last().expect("a client")
+    let mut all = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.rfind(|state| state["role"] == "client").expect("a client")
 }
 
 /// Waits until every trunk of the client goes over UDP with two subflows.

@@ -20,6 +20,7 @@
 //! * [`shared_bottleneck`]: finds paths that share a bottleneck, by their delays and losses (RFC 8382).
 //! * [`subflow`]: joins [`rtt`], [`control`] and [`sent_packets`]: rounds, recovery, probes, timeouts.
 //! * [`tcp_sample`]: the numbers that a receiver's kernel counts on a TCP connection.
+//! * [`wifi`]: which WiFi access points a receiver uses, and how it steers senders between them.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -40,6 +41,7 @@ pub mod split_mix;
 pub mod subflow;
 pub mod tcp_sample;
 pub mod units;
+pub mod wifi;
 
 pub use machine::{Machine, Output};
 pub use rate_limit::{RateLimiter, RateLimits};

@@ -81,6 +81,7 @@ impl Network {
             detect: None,
             ack_delay: None,
             mirrors: None,
+            steering: None,
         };
         self.simulation.packet_flows_mut().flow(&config);
     }

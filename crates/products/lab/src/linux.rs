@@ -43,7 +43,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::outcome::Outcome;
 use crate::run::flow_instances::flow_instances;
-use crate::scenario::{Groups, Scenario, SizeSpec, Transport};
+use crate::scenario::{Groups, Scenario, SizeSpec, Steering, Transport};
 use crate::task::Task;
 
 /// The 99th percentile of packet lateness may be the path's delay divided by this.
@@ -136,6 +136,9 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
         }
         if flow.arrivals.is_some() {
             return refuse(format!("has one transfer a flow: flow.{name}.arrivals must not be set"));
+        }
+        if flow.steering != Steering::None {
+            return refuse(format!("has no WiFi receivers: flow.{name}.steering must be `none`"));
         }
         if flow.groups == Groups::Auto {
             return refuse(format!("does not detect groups: flow.{name}.groups must not be `auto`"));

@@ -70,6 +70,7 @@ pub fn metric(kind: MeasureKind) -> Metric {
             let others = of.iter().map(|link| m.window.loss(std::slice::from_ref(link)));
             Ok(m.window.loss(&m.measure.links) / (others.sum::<f64>() / of.len() as f64))
         }),
+        Kind::Gap => row("s", NO_TIME, |m| Ok(m.gap())),
         Kind::Queue => row("ms", "no packet left the links", |m| Ok(m.window.queue_ms(&m.measure.links))),
         Kind::QueueP99 => row("ms", NOTHING_OFFERED, |m| m.window.queue_p99_ms(&m.measure.links)),
         Kind::Completion => row("s", NO_FLOW, |m| m.completion()),
@@ -225,6 +226,22 @@ impl MeasureContext<'_> {
         };
         let step_s = self.step_s();
         ShareCurve { step_s, part: totals(&self.measure.flows), whole: totals(&self.measure.of) }
+    }
+
+    /// Returns the longest time in which the flows together got less than a twentieth of their mean rate, s.
+    fn gap(&self) -> f64 {
+        let total = |step: usize| -> u64 {
+            self.window.flows(&self.measure.flows).map(|(f, _)| self.observations.totals[f][step]).sum()
+        };
+        let totals: Vec<u64> = self.window.steps().map(total).collect();
+        let steps = totals.len().saturating_sub(1).max(1) as f64;
+        let mean = totals.iter().zip(totals.iter().skip(1)).map(|(a, b)| b - a).sum::<u64>() as f64 / steps;
+        let (mut longest, mut gap) = (0, 0);
+        for pair in totals.windows(2) {
+            gap = if ((pair[1] - pair[0]) as f64) < mean / 20.0 { gap + 1 } else { 0 };
+            longest = longest.max(gap);
+        }
+        longest as f64 * self.step_s()
     }
 
     fn timeout_share(&self) -> Measured {

@@ -15,13 +15,16 @@ mod flow;
 mod mirrors;
 mod segment;
 mod send_backlog;
+mod steering;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_algo::control::SubflowStats;
 use anabranch_algo::controller::Controller;
 use anabranch_algo::shared_bottleneck::Detector;
 use anabranch_algo::subflow::Subflow;
 use anabranch_algo::{Span, Time};
-use anabranch_sim::{CrossTraffic, CrossTrafficSource, EventQueue, RouteId};
+use anabranch_sim::{CrossTraffic, CrossTrafficSource, EventQueue, Frame, LinkChange, LinkId, Net, RouteId};
 
 use crate::digest::Digest;
 use ack_delay::AckDelay;
@@ -30,6 +33,8 @@ use mirrors::MirrorReceiver;
 use segment::SegmentKind;
 pub use segment::{ACK_BYTES, Segment, SubflowId};
 use send_backlog::{PayloadKind, SendBacklog};
+use steering::Heard;
+pub use steering::SteeringConfig;
 
 /// A packet flow, numbered in the order in which it was added.
 pub type FlowId = usize;
@@ -84,6 +89,8 @@ struct PacketFlow {
     detector: Option<Box<Detector>>,
     /// State that bounds the windows of the paths, if they are connections to mirrors.
     mirrors: Option<Box<MirrorReceiver>>,
+    /// State of a receiver that steers between WiFi access points.
+    steering: Option<Box<steering::Receiver>>,
 }
 
 /// All packet flows and cross traffic; see the [module](self).
@@ -100,6 +107,8 @@ pub struct PacketFlows {
     millisecond: u64,
     timers_fired: u64,
     storm: bool,
+    /// Time at which receivers that steer look at their access points next; `None` if none steers.
+    sense_due: Option<Time>,
 }
 
 impl PacketFlows {
@@ -166,17 +175,83 @@ impl PacketFlows {
     }
 
     /// Handles a segment that has reached the end of its route.
-    pub fn arrived(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
+    pub fn arrived(&mut self, now: Time, mut segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
         let kind = segment.kind();
         self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.subflow()) << 44 ^ kind as u64);
         match kind {
             SegmentKind::Data => {
+                if self.sense_due.is_some() {
+                    self.steer(&mut segment);
+                }
                 self.observe(now, segment);
                 self.acknowledge(now, segment, send);
             }
             SegmentKind::Ack => self.acked(now, segment, send),
             SegmentKind::Cross => {}
         }
+    }
+
+    /// Returns the time at which receivers that steer look at their access points next; `None` if none
+    /// steers.
+    #[must_use]
+    pub const fn sense_due(&self) -> Option<Time> {
+        self.sense_due
+    }
+
+    /// Lets the receivers that steer look at their access points, which are links of `net`.
+    pub fn sense<P: anabranch_sim::Packet>(&mut self, now: Time, net: &mut Net<P>) {
+        let links = self.flows.iter().filter_map(|flow| Some((flow.steering.as_ref()?, flow.subflows)));
+        let links = links.flat_map(|(receiver, n)| (0..n as usize).filter_map(|path| receiver.link(path)));
+        let links: BTreeSet<LinkId> = links.collect();
+        let frames: BTreeMap<LinkId, Vec<Frame>> =
+            links.into_iter().map(|link| (link, net.take_frames(link).collect())).collect();
+        let mut due = Time::NEVER;
+        for no in 0..self.flows.len() {
+            let subflows = self.subflows_of(no);
+            let Some(receiver) = &mut self.flows[no].steering else { continue };
+            let heard = |s: usize| {
+                let link = receiver.link(s - subflows.start);
+                Heard {
+                    rate: link.and_then(|link| net.rate(link).filter(|_| net.is_up(link))),
+                    frames: link.and_then(|link| frames.get(&link)).map_or(&[], Vec::as_slice),
+                    subflow: s as u32,
+                    rtt_min: self.subflows[s].subflow.rtt().min(),
+                }
+            };
+            let heard: Vec<Heard<'_>> = subflows.clone().map(heard).collect();
+            let sensed = receiver.sense(now, &heard);
+            due = due.min(sensed.next);
+            for (link, on) in sensed.switched {
+                net.change(now, link, LinkChange::Held(!on));
+            }
+            if sensed.woken {
+                for s in subflows {
+                    self.subflows[s].timer = now;
+                    self.timers.push(now, TimerKind::Subflow(s as SubflowId));
+                }
+            }
+        }
+        self.sense_due = Some(due);
+    }
+
+    /// Marks a packet that has arrived, if the receiver's steering says so.
+    fn steer(&mut self, segment: &mut Segment) {
+        let flow = &mut self.flows[self.subflows[segment.subflow() as usize].flow as usize];
+        let path = (segment.subflow() - flow.first) as usize;
+        if flow.steering.as_mut().is_some_and(|receiver| receiver.marks(path)) {
+            anabranch_sim::Packet::mark(segment);
+        }
+    }
+
+    /// Whether the receiver's steering leaves a path without data: it is off, or it is a backup path and
+    /// another path works that is none.
+    fn is_held_back(&self, s: usize) -> bool {
+        let flow = &self.flows[self.subflows[s].flow as usize];
+        let Some(receiver) = &flow.steering else { return false };
+        let first = flow.first as usize;
+        let works = |path: usize| !receiver.is_backup(path) && !self.subflows[first + path].unresponsive;
+        let path = s - first;
+        receiver.is_off(path) || receiver.is_backup(path) && (0..flow.subflows as usize).any(works)
     }
 
     /// Acknowledges a packet at the receiver of its path, at once or later.

@@ -55,7 +55,7 @@ use serde::{Deserialize, Serialize};
 use crate::controllers::ComparedControllers;
 pub use arrivals::{Arrivals, Sizes};
 pub use error::ScenarioError;
-pub use link::{DropOf, Gilbert, Link, Reorder};
+pub use link::{DropOf, Gilbert, Link, Radio, RadioReceiver, Reorder};
 pub use stack::StackSettings;
 pub use trace_file::{TRACE_BYTES_MAX, TraceFile};
 pub use units::{Duration, RateSpec, SizeSpec};
@@ -162,6 +162,26 @@ pub enum Groups {
     Auto,
 }
 
+/// The way in which the receiver of a flow steers its sender between WiFi access points
+/// ([`anabranch_algo::wifi`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steering {
+    /// It does not: congestion control alone decides.
+    #[default]
+    None,
+    /// It marks packets (ECN) on paths over access points that need more airtime than the best on their
+    /// channel.
+    Marks,
+    /// It makes these paths backup paths (MP_PRIO): they carry nothing while another path works.
+    Backup,
+    /// It makes all paths but one backup paths, each in turn for 200 ms (the on–off of the source).
+    OnOff,
+    /// It uses one access point at a time and moves to another one by the beacons of two seconds; it is
+    /// without any for a second then.
+    Handover,
+}
+
 /// A transfer of data between two hosts over one path or several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -192,6 +212,10 @@ pub struct Flow {
     /// If given, the flow consists of many transfers that arrive one after the other from `start` until
     /// `stop`, and `size` is their mean size. Measures of the flow then count all transfers together.
     pub arrivals: Option<Arrivals>,
+    /// For packets: the way in which the receiver steers the sender between the WiFi access points of the
+    /// paths. The access point of a path is the last link of its `via` that is on a medium.
+    #[serde(default)]
+    pub steering: Steering,
     /// For packets and mirrors: an acknowledgement covers two packets, or is sent when one packet has waited
     /// for this time. Default: each packet is acknowledged at once. For TCP and MPTCP: the longest delay of
     /// an acknowledgement; default: 40 ms. In the kernel, receivers decide themselves.
@@ -307,6 +331,10 @@ pub struct Case {
     /// Controllers that this case is run with; default: all.
     #[serde(default)]
     pub controllers: Vec<String>,
+    /// Keys and the values that each takes: the case is run with every combination, and its rows are of all
+    /// of them together.
+    #[serde(default)]
+    pub sweep: BTreeMap<String, Vec<toml::Value>>,
 }
 
 /// A measurement: a number for the table.
@@ -370,6 +398,11 @@ pub enum Statistic {
     Mean,
     /// The sample variance of the values, in the square of the unit.
     Variance,
+    /// Of a case with a `sweep`: the median of the values of its combinations, for each seed. The row shows
+    /// the mean over the seeds.
+    Median,
+    /// As `median`, but the least of the values.
+    Least,
     /// One value from all runs together. For `converged`: the runs' mean share at each step is computed
     /// first.
     Pooled,
@@ -405,6 +438,9 @@ pub enum MeasureKind {
     Loss,
     /// Loss on `links`, divided by the mean loss on the links `of`.
     LossRatio,
+    /// Longest time in which `flows` together got less than a twentieth of their mean rate, s: whole steps of
+    /// the run (a thousandth of it, at least 50 ms).
+    Gap,
     /// Mean queue of `links`, ms: the time that the queue takes at the link's rate. For links with a trace:
     /// the mean time that packets stay.
     Queue,

@@ -363,7 +363,8 @@ impl Simulation {
         let scheduled = self.scheduled.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
         let machines =
             self.receivers.iter().map(|r| r.deadline.min(r.inbox_due)).min().unwrap_or(Time::NEVER);
-        scheduled.min(machines)
+        let receivers = self.packet_flows.sense_due().unwrap_or(Time::NEVER);
+        scheduled.min(machines).min(receivers)
     }
 
     fn tick(&mut self, now: Time) {
@@ -388,6 +389,9 @@ impl Simulation {
             }
         }
         let Self { net, packet_flows, tcp_flows, .. } = self;
+        if packet_flows.sense_due().is_some_and(|due| due <= now) {
+            packet_flows.sense(now, net);
+        }
         packet_flows.timers(now, &mut |route, segment| net.send(now, route, Packet::Segment(segment)));
         tcp_flows.timers(now, &mut |route, packet| net.send(now, route, Packet::from(packet)));
     }

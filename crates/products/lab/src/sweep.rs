@@ -112,15 +112,27 @@ pub struct Variant {
     pub case: Option<String>,
     /// Keys and values that this variant sets, of the axes with several values.
     pub sets: Vec<(String, String)>,
+    /// Keys and values of the case's own `sweep`. Variants that differ only in these share their rows.
+    pub swept: Vec<(String, String)>,
     /// The scenario that is run.
     pub scenario: Arc<Scenario>,
 }
 
 impl Variant {
-    /// Returns the variant's name in the table: the case, then the values that are set.
+    /// Returns the variant's name among the runs: the case, then all values that are set.
     #[must_use]
     pub fn label(&self) -> Option<String> {
-        let sets = self.sets.iter().map(|(key, value)| format!("{key}={value}"));
+        self.joined(self.swept.iter().chain(&self.sets))
+    }
+
+    /// Returns the variant's name in the table, which leaves out the case's own sweep.
+    #[must_use]
+    pub fn row_label(&self) -> Option<String> {
+        self.joined(self.sets.iter())
+    }
+
+    fn joined<'a>(&self, sets: impl Iterator<Item = &'a (String, String)>) -> Option<String> {
+        let sets = sets.map(|(key, value)| format!("{key}={value}"));
         let parts: Vec<String> = self.case.iter().cloned().chain(sets).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
@@ -179,15 +191,19 @@ impl Plan {
             }
         }
         let mut variants = Vec::new();
-        let combinations = axes.iter().try_fold(1_usize, |n, axis| n.checked_mul(axis.values.len()));
-        let count = combinations.and_then(|n| n.checked_mul(scenario.case.len().max(1)));
-        if count.is_none_or(|count| count > VARIANTS_MAX) {
-            return Err(ScenarioError::of("", format!("more than {VARIANTS_MAX} variants")));
-        }
         for (case, scenario) in scenario.cases_of(only)? {
-            for index in 0..combinations.unwrap_or(0) {
+            let labelled = |e: ScenarioError| match &case {
+                Some(case) => e.in_case(case),
+                None => e,
+            };
+            let own = case_axes(&scenario, case.as_deref());
+            let own: Vec<&Axis> = own.iter().collect();
+            for (sets, swept) in product(&axes, &own, VARIANTS_MAX - variants.len())? {
                 let mut variant = scenario.clone();
-                let sets = combination(&axes, index);
+                // What is set from outside wins.
+                for (key, value) in &swept {
+                    variant.set(key, value).map_err(labelled)?;
+                }
                 for axis in &throughout {
                     variant.set(&axis.key, &axis.values[0])?;
                 }
@@ -195,12 +211,8 @@ impl Plan {
                     variant.set(key, value)?;
                 }
                 let variant = variant.for_case(case.as_deref());
-                let labelled = |e: ScenarioError| match &case {
-                    Some(case) => e.in_case(case),
-                    None => e,
-                };
                 variant.check().map_err(labelled)?;
-                variants.push(Variant { case: case.clone(), sets, scenario: Arc::new(variant) });
+                variants.push(Variant { case: case.clone(), sets, swept, scenario: Arc::new(variant) });
             }
         }
         let with = throughout.iter().map(|axis| format!("{}={}", axis.key, axis.values[0])).collect();
@@ -316,6 +328,37 @@ impl Plan {
         }
         tasks
     }
+}
+
+/// Returns the axes that a case sweeps by itself.
+fn case_axes(scenario: &Scenario, case: Option<&str>) -> Vec<Axis> {
+    let case = scenario.case.iter().find(|known| Some(known.name.as_str()) == case);
+    let text = |value: &toml::Value| match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let axis = |(key, values): (&String, &Vec<toml::Value>)| Axis {
+        key: key.clone(),
+        values: values.iter().map(text).collect(),
+    };
+    case.map_or_else(Vec::new, |case| case.sweep.iter().map(axis).collect())
+}
+
+/// Keys and their values.
+type Sets = Vec<(String, String)>;
+
+/// Returns all combinations of the values of `axes` and, for each, of those of `own`; an error if there are
+/// more than `most`.
+fn product(axes: &[&Axis], own: &[&Axis], most: usize) -> Result<Vec<(Sets, Sets)>, ScenarioError> {
+    let count = |axes: &[&Axis]| {
+        axes.iter().try_fold(1_usize, |n, axis| n.checked_mul(axis.values.len())).unwrap_or(usize::MAX)
+    };
+    let (outer, inner) = (count(axes), count(own));
+    if outer.checked_mul(inner).is_none_or(|count| count > most) {
+        return Err(ScenarioError::of("", format!("more than {VARIANTS_MAX} variants")));
+    }
+    let pair = |i: usize| (combination(axes, i / inner), combination(own, i % inner));
+    Ok((0..outer * inner).map(pair).collect())
 }
 
 /// Returns the keys and values of combination `index`: the last axis varies fastest.

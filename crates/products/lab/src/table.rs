@@ -21,15 +21,20 @@ use crate::sweep::{self, Plan, Variant};
 #[must_use]
 pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
     let mut by: BTreeMap<(Option<String>, String, World), Vec<&Run>> = BTreeMap::new();
+    // The variants of a case's own sweep share a row.
+    let row_labels: BTreeMap<Option<String>, Option<String>> =
+        plan.variants.iter().map(|variant| (variant.label(), variant.row_label())).collect();
     for run in runs {
-        by.entry((run.case.clone(), run.controller.clone(), run.world)).or_default().push(run);
+        let case = row_labels.get(&run.case).unwrap_or(&run.case).clone();
+        by.entry((case, run.controller.clone(), run.world)).or_default().push(run);
     }
     by.values_mut().for_each(|runs| runs.sort_by_key(|run| run.seed));
     let of = |variant: &Variant, controller: &str, world: World| {
-        by.get(&(variant.label(), controller.to_owned(), world)).map_or(&[][..], Vec::as_slice)
+        by.get(&(variant.row_label(), controller.to_owned(), world)).map_or(&[][..], Vec::as_slice)
     };
     let mut rows = Vec::new();
-    for variant in &plan.variants {
+    for group in plan.variants.chunk_by(|a, b| (&a.case, &a.sets) == (&b.case, &b.sets)) {
+        let variant = &group[0];
         for (index, measure) in variant.scenario.measure.iter().enumerate() {
             // The case that others are compared with would differ from itself by 0 %.
             if measure.versus.is_some() && measure.versus == variant.case {
@@ -50,9 +55,10 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                     Some(base) => {
                         row.unit = "%".into();
                         let other = base.map_or(&[][..], |base| of(base, controller, world));
+                        let each = |runs, index| per_seed(&counted(runs, index), measure.statistic);
                         let values = difference(
-                            &counted(mine, index),
-                            &in_base.map_or(Vec::new(), |index| counted(other, index)),
+                            &each(mine, index),
+                            &in_base.map_or(Vec::new(), |index| each(other, index)),
                         );
                         if values.is_empty() && row.no_value.is_empty() {
                             let versus = measure.versus.as_deref().unwrap_or_default();
@@ -62,10 +68,11 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                         values
                     }
                 };
+                let values = per_seed(&values, measure.statistic);
                 row.seeds = values.iter().map(|(seed, _)| *seed).collect();
                 let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
                 match measure.statistic {
-                    Statistic::Mean => mean(&mut row, &values),
+                    Statistic::Mean | Statistic::Median | Statistic::Least => mean(&mut row, &values),
                     Statistic::Variance => spread(&mut row, &values),
                     Statistic::Pooled => pooled(&mut row, measure, &curves(mine, index)),
                 }
@@ -97,6 +104,22 @@ fn place_of(variant: &Variant, metric: &str) -> Option<usize> {
 fn seeded<'a>(runs: &[&'a Run], measure: &Measure) -> Vec<&'a Run> {
     let seeds = measure.seeds.as_deref().and_then(|text| sweep::seeds(text, u64::MAX).ok());
     runs.iter().filter(|run| seeds.as_ref().is_none_or(|seeds| seeds.contains(&run.seed))).copied().collect()
+}
+
+/// Returns one value for each seed: of a case with a sweep, the mean, median or least of its combinations.
+fn per_seed(values: &[(u64, f64)], statistic: Statistic) -> Vec<(u64, f64)> {
+    let one = |values: &[(u64, f64)]| {
+        let mut sorted: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        match statistic {
+            Statistic::Median => (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0,
+            Statistic::Least => sorted[0],
+            Statistic::Mean | Statistic::Variance | Statistic::Pooled => {
+                sorted.iter().sum::<f64>() / sorted.len() as f64
+            }
+        }
+    };
+    values.chunk_by(|a, b| a.0 == b.0).map(|chunk| (chunk[0].0, one(chunk))).collect()
 }
 
 fn mean(row: &mut Row, values: &[f64]) {
@@ -148,7 +171,7 @@ fn blank(
     Row {
         scenario: plan.name.clone(),
         world,
-        case: variant.label(),
+        case: variant.row_label(),
         seeds: Vec::new(),
         controller: controller.into(),
         metric: measure.metric.clone(),
@@ -227,7 +250,7 @@ fn why_none(runs: &[&Run], statistic: Statistic) -> &'static str {
         _ if runs.iter().all(|run| !run.outcome.violations.is_empty()) => "no run met its conditions",
         Statistic::Variance => "a variance is of two runs at least",
         Statistic::Pooled => NOT_SETTLED,
-        Statistic::Mean => "no run has one",
+        Statistic::Mean | Statistic::Median | Statistic::Least => "no run has one",
     }
 }
 

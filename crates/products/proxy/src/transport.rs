@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anabranch_algo::control::ALGORITHMS;
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
 use anabranch_algo::{Span, Time};
 use anabranch_mptcp::Config;
 
@@ -54,7 +54,8 @@ pub(crate) fn udp_config(congestion: Option<&str>) -> Config {
     let config = anabranch_mptcp_udp::config();
     // Controllers with a start of their own need segments to be paced, and these are not.
     let mut usable = ALGORITHMS.iter().filter(|row| row.slow_start.is_some()).map(|row| row.name);
-    let named = congestion.and_then(|wanted| usable.find(|name| *name == wanted));
+    let named =
+        congestion.and_then(|wanted| usable.find(|name| *name == wanted)).and_then(Algorithm::by_name);
     Config { congestion_control: named.unwrap_or(config.congestion_control), ..config }
 }
 
@@ -175,7 +176,8 @@ mod tests {
         }
         assert!("tcp".parse::<Choice>().unwrap_err().contains("auto, kernel and udp"));
         let named = |name| udp_config(name).congestion_control;
-        assert_eq!((named(None), named(Some("bpf_mine"))), ("cubic-coupled", "cubic-coupled"));
-        assert_eq!((named(Some("reno")), named(Some("bbr"))), ("reno", "cubic-coupled"));
+        let [coupled, reno] = ["cubic-coupled", "reno"].map(|name| Algorithm::by_name(name).expect("ours"));
+        assert_eq!((named(None), named(Some("bpf_mine"))), (coupled, coupled));
+        assert_eq!((named(Some("reno")), named(Some("bbr"))), (reno, coupled));
     }
 }

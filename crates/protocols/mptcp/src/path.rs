@@ -113,6 +113,7 @@ impl Path {
             is_up: false,
             reset: None,
         }
+    }
 
     /// Returns the state of the subflow.
     pub(crate) fn report(&self) -> SubflowReport {
@@ -133,7 +134,6 @@ impl Path {
             timeouts: totals.timeouts,
             reductions: totals.reductions,
         }
-    }
     }
 
     /// Has an acknowledgement carry an option.

@@ -83,7 +83,8 @@ impl Monitor {
     /// gone.
     #[must_use]
     pub fn subflows(&self) -> Vec<SubflowReport> {
-        let subflows = self.shared.with(|state, _| state.stack.subflows(self.id).collect());
+        let subflows: Vec<SubflowReport> =
+            self.shared.with(|state, _| state.stack.subflows(self.id).collect());
         let named = |report: SubflowReport| {
             let local = self.shared.wire.address_of(report.local);
             SubflowReport { local, ..report }

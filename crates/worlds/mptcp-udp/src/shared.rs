@@ -147,8 +147,9 @@ impl State {
             return;
         }
         self.sweep_at = now + SWEEP_EVERY;
-        let late: Vec<_> =
-            self.lingering.extract_if(.., |_, until| *until <= now).map(|(id, _)| id).collect();
+        let late: Vec<ConnectionId> =
+            self.lingering.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect();
+        self.lingering.retain(|_, until| *until > now);
         late.into_iter().for_each(|id| self.stack.abort(id));
         wire.retain(&|local| self.stack.has_subflow_at(local));
     }

@@ -1,6 +1,6 @@
 //! The configuration of a link, and the changes that a running link takes.
 
-use crate::{GilbertElliott, MediumId, Rng, Trace};
+use crate::{GilbertElliott, MediumId, Rng, Station, Trace};
 use anabranch_algo::{Rate, Span, Time};
 
 /// The default length of a drop-tail queue in packets, that of Linux for an Ethernet device (`txqueuelen`).
@@ -19,6 +19,9 @@ pub enum LinkChange {
     Delay(Span),
     /// The probability of random loss, 0 to 1.
     Loss(f64),
+    /// The link keeps its packets, or sends again. A station of a medium that keeps them does not contend;
+    /// the packet that it is sending still leaves. It has no effect on a link without a medium.
+    Held(bool),
 }
 
 /// Selects how a queue treats packets before it is full. With every discipline, a full queue drops new
@@ -165,10 +168,10 @@ pub struct LinkConfig {
     pub rate: Option<Rate>,
     /// A recording of the times at which bytes may leave. It replaces the rate.
     pub trace: Option<Trace>,
-    /// The medium that the link shares, and its weight when it contends for it. Of all links on a medium, one
-    /// sends one packet at a time. Not to be combined with a trace. It has an effect only in a
-    /// [`Net`](crate::Net) that has this medium.
-    pub medium: Option<(MediumId, u32)>,
+    /// The medium that the link shares, and how it contends for it. Of all links on a medium, one sends one
+    /// packet at a time. Not to be combined with a trace. It has an effect only in a [`Net`](crate::Net) that
+    /// has this medium.
+    pub station: Option<Station>,
     /// The propagation delay, from the last bit sent to the packet's arrival.
     pub delay: Span,
     /// The largest extra delay of a packet, drawn uniformly from 0 to this. It never reorders packets.
@@ -213,7 +216,7 @@ impl Default for LinkConfig {
         Self {
             rate: None,
             trace: None,
-            medium: None,
+            station: None,
             delay: Span::ZERO,
             jitter: Span::ZERO,
             queue_packets: QUEUE_PACKETS,
@@ -279,8 +282,8 @@ impl LinkConfig {
 
     /// Makes the link a station of `medium` that contends with `weight`.
     #[must_use]
-    pub const fn medium(mut self, medium: MediumId, weight: u32) -> Self {
-        self.medium = Some((medium, weight));
+    pub fn medium(mut self, medium: MediumId, weight: u32) -> Self {
+        self.station = Some(Station::new(medium, weight));
         self
     }
 

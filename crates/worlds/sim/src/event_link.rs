@@ -7,6 +7,7 @@ use crate::fate::Fate;
 use crate::histogram::Histogram;
 use crate::loss::GilbertState;
 use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
+use crate::radio::{Attempt, Frame, Radio};
 use crate::rng::{Rng, RngSeed};
 use crate::scripted_loss::ScriptedLoss;
 use crate::trace::TraceTransmitter;
@@ -48,6 +49,8 @@ pub(crate) struct EventLink<P> {
     aqm: Aqm<P>,
     /// The times from a packet's offer until its last bit left, kept only if the link follows a trace.
     sojourns: Option<Histogram>,
+    /// The attempts and frames of a station of a medium.
+    radio: Option<Box<Radio>>,
 }
 
 /// Holds a random stream for each fault, so that turning on one fault does not change the others.
@@ -153,6 +156,7 @@ impl<P: Packet> EventLink<P> {
             gilbert: config.bursts.map(|model| GilbertState::new(model, rng_seed.stream("bursts"))),
             scripted_loss: ScriptedLoss::new(&config.scripted_drops, &config.scripted_flow_drops),
             sojourns: config.trace.is_some().then(Histogram::new),
+            radio: config.station.is_some().then(|| Box::new(Radio::new(rng_seed))),
             queue: VecDeque::new(),
             queued_bytes: 0,
             wire: DelayLine(VecDeque::new()),
@@ -238,7 +242,7 @@ impl<P: Packet> EventLink<P> {
     pub(crate) fn due(&self) -> Time {
         let event = self.events.front().map_or(Time::NEVER, Event::at);
         // With a shared medium, other links wait for the departure, so the delay is not added.
-        let delay = if self.config.medium.is_some() { Span::ZERO } else { self.config.delay };
+        let delay = if self.config.station.is_some() { Span::ZERO } else { self.config.delay };
         let leaving = self.transmitter.done() + delay;
         event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
     }
@@ -254,7 +258,7 @@ impl<P: Packet> EventLink<P> {
     /// Returns the time that a packet arriving at `at` would wait. It follows from the rate. Without a rate
     /// of its own (a trace, a shared medium) it is the time that the first packet has been here.
     fn queue_delay(&self, at: Time) -> Span {
-        let is_own = self.config.trace.is_none() && self.config.medium.is_none();
+        let is_own = self.config.trace.is_none() && self.config.station.is_none();
         match self.config.rate.map(Rate::as_bytes) {
             None if is_own => Span::ZERO,
             Some(rate @ 1..) if is_own => {
@@ -417,14 +421,18 @@ impl<P: Packet> EventLink<P> {
     /// Starts to send the next packet, if there is one and the shared medium, if there is one, is granted.
     #[inline]
     fn start_next(&mut self, at: Time, follows: bool) {
-        if self.config.medium.is_some() && !self.granted {
+        if self.config.station.is_some() && !self.granted {
             return;
         }
         if matches!(self.aqm, Aqm::Codel(_) | Aqm::FqCodel(_)) {
             self.select_head(at);
         }
         if let Some(head) = self.queue.front() {
-            self.transmitter.start(at, head.bytes, follows);
+            let bytes = match &self.config.station {
+                Some(station) => Radio::airtime_bytes(station, &head.packet, self.config.rate),
+                None => head.bytes,
+            };
+            self.transmitter.start(at, bytes, follows);
         }
     }
 
@@ -452,15 +460,22 @@ impl<P: Packet> EventLink<P> {
         dropped.into_iter().for_each(|packet| self.drop(at, DropReason::Early, packet));
     }
 
-    /// Returns the medium that the link shares, and its weight.
-    pub(crate) const fn medium(&self) -> Option<(MediumId, u32)> {
-        self.config.medium
+    /// Returns the medium that the link shares, its weight, and the failed attempts of its next packet.
+    pub(crate) fn medium(&self) -> Option<(MediumId, u32, u32)> {
+        let failed = self.radio.as_ref().map_or(0, |radio| radio.failed());
+        self.config.station.as_ref().map(|station| (station.medium, station.weight, failed))
+    }
+
+    /// Takes the frames that have arrived, if the link is a station of a medium.
+    pub(crate) fn take_frames(&mut self) -> impl Iterator<Item = Frame> {
+        self.radio.as_mut().into_iter().flat_map(|radio| radio.take_frames())
     }
 
     /// Returns whether the link waits for the medium, and whether it has it.
     pub(crate) fn contends(&self) -> (bool, bool) {
         let stalled = self.config.rate.is_some_and(|rate| rate.as_bytes() == 0);
-        (self.packets() > 0 && !self.granted && !stalled, self.granted)
+        let held = self.radio.as_ref().is_some_and(|radio| radio.held);
+        (self.packets() > 0 && !self.granted && !stalled && !held, self.granted)
     }
 
     /// Grants the medium to the link at `now`, for one packet.
@@ -485,6 +500,10 @@ impl<P: Packet> EventLink<P> {
         self.account_queue(at);
         self.transmitter.finish();
         self.granted = false;
+        let attempt = self.attempted(at);
+        if attempt == Attempt::Again {
+            return;
+        }
         let Queued { bytes, since, mut packet } = self.queue.pop_front().expect("a packet was being sent");
         if let Some(sojourns) = &mut self.sojourns {
             sojourns.record(at.since(since));
@@ -493,7 +512,7 @@ impl<P: Packet> EventLink<P> {
         self.note_idle(at);
         self.start_next(at, true);
         let bursts = self.gilbert.as_mut().is_some_and(GilbertState::next_is_lost);
-        if self.fault_rngs.loss.chance(self.config.loss) || bursts {
+        if self.fault_rngs.loss.chance(self.config.loss) || bursts || attempt == Attempt::Lost {
             return self.drop(at, DropReason::Loss, packet);
         }
         if bytes > 0 && self.fault_rngs.corrupt.chance(self.config.corrupt) {
@@ -505,6 +524,17 @@ impl<P: Packet> EventLink<P> {
             self.propagate(at, packet.clone());
         }
         self.propagate(at, packet);
+    }
+
+    /// Decides how the attempt to send the head went; without a medium each attempt is the only one.
+    #[inline]
+    fn attempted(&mut self, at: Time) -> Attempt {
+        match (&mut self.radio, &self.config.station, self.queue.front()) {
+            (Some(radio), Some(station), Some(head)) => {
+                radio.attempted(at, station, &head.packet, self.config.rate)
+            }
+            _ => Attempt::Arrived,
+        }
     }
 
     #[inline]
@@ -538,6 +568,9 @@ impl<P: Packet> EventLink<P> {
                 if !up {
                     self.account_queue(at);
                     self.transmitter.abort();
+                    if let Some(radio) = &mut self.radio {
+                        radio.abort();
+                    }
                     self.granted = false;
                     self.queued_bytes = 0;
                     while let Some(Queued { packet, .. }) = self.queue.pop_front() {
@@ -551,7 +584,7 @@ impl<P: Packet> EventLink<P> {
                 }
             }
             LinkChange::Rate(rate) => {
-                let busy = !self.queue.is_empty() && (self.granted || self.config.medium.is_none());
+                let busy = !self.queue.is_empty() && (self.granted || self.config.station.is_none());
                 if let Transmitter::Rate(transmitter) = &mut self.transmitter {
                     transmitter.set_rate(at, rate, busy);
                 }
@@ -559,6 +592,11 @@ impl<P: Packet> EventLink<P> {
             }
             LinkChange::Delay(delay) => self.config.delay = delay,
             LinkChange::Loss(loss) => self.config.loss = loss,
+            LinkChange::Held(held) => {
+                if let Some(radio) = &mut self.radio {
+                    radio.held = held;
+                }
+            }
         }
     }
 

@@ -97,7 +97,7 @@ impl<P: Packet> FifoLink<P> {
         faults.iter().all(|p| *p <= 0.0)
             && config.rate != Some(Rate::from_bytes(0))
             && config.trace.is_none()
-            && config.medium.is_none()
+            && config.station.is_none()
             && config.bursts.is_none()
             && config.scripted_drops.is_empty()
             && config.scripted_flow_drops.is_empty()

@@ -18,7 +18,7 @@ use crate::fifo_link::FifoLink;
 use crate::histogram::Histogram;
 use crate::rng::RngSeed;
 use crate::{LinkChange, LinkConfig, Stats};
-use anabranch_algo::{Machine, Output, Time};
+use anabranch_algo::{Machine, Output, Rate, Time};
 use std::collections::VecDeque;
 
 pub use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
@@ -88,6 +88,13 @@ impl<P: Packet> LinkKind<P> {
         }
     }
 
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        match self {
+            Self::Fifo(fifo_link) => fifo_link.config().rate,
+            Self::Event(event_link) => event_link.config().rate,
+        }
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         match self {
             Self::Fifo(_) => true,
@@ -122,7 +129,7 @@ impl<P: Packet> Link<P> {
     /// own name.
     #[must_use]
     pub fn new(mut config: LinkConfig, seed: u64, name: &str) -> Self {
-        config.medium = None;
+        config.station = None;
         Self { kind: LinkKind::new(config, seed, name), clock: Time::ZERO, refused: VecDeque::new() }
     }
 

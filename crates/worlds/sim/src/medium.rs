@@ -4,7 +4,8 @@
 //! This models the long-run behaviour of 802.11's DCF, not its slots. Every station with a waiting packet
 //! contends for each packet, and wins with a probability proportional to its weight. So stations send equal
 //! numbers of packets, however long each packet takes, and a slow one slows all others down (Heusse et al.:
-//! "Performance anomaly of 802.11b", INFOCOM 2003). A larger weight stands for a smaller contention window.
+//! "Performance anomaly of 802.11b", INFOCOM 2003). A larger weight stands for a smaller contention window. A
+//! link whose attempts [fail](crate::radio) contends anew for each, with half the weight each time.
 
 use crate::Rng;
 use crate::rng::RngSeed;
@@ -13,14 +14,17 @@ use crate::rng::RngSeed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediumId(pub u32);
 
+/// The most doublings of the contention window: from 16 to 1,024 slots (802.11a).
+const DOUBLINGS_MAX: u32 = 6;
+
 /// Implements a shared medium; see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Medium {
     rng: Rng,
     /// The link that is sending now.
     holder: Option<u32>,
-    /// The links that contend and their weights, ascending by link.
-    waiting: Vec<(u32, u32)>,
+    /// The links that contend, ascending: each with its weight and the failed attempts of its next packet.
+    waiting: Vec<(u32, (u32, u32))>,
 }
 
 impl Medium {
@@ -29,13 +33,14 @@ impl Medium {
         Self { rng, holder: None, waiting: Vec::new() }
     }
 
-    /// Records whether link `id`, of weight `weight`, has a packet waiting, and whether it is sending one.
-    pub(crate) fn update(&mut self, id: u32, weight: u32, waits: bool, sends: bool) {
+    /// Records whether link `id` has a packet waiting, and whether it is sending one. `claim` is its weight
+    /// and the failed attempts of that packet.
+    pub(crate) fn update(&mut self, id: u32, claim: (u32, u32), waits: bool, sends: bool) {
         if self.holder == Some(id) && !sends {
             self.holder = None;
         }
         match (self.waiting.binary_search_by_key(&id, |entry| entry.0), waits) {
-            (Err(i), true) => self.waiting.insert(i, (id, weight)),
+            (Err(i), true) => self.waiting.insert(i, (id, claim)),
             (Ok(i), false) => {
                 self.waiting.remove(i);
             }
@@ -49,15 +54,26 @@ impl Medium {
         if self.holder.is_some() || self.waiting.is_empty() {
             return None;
         }
-        let all = self.waiting.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut draw = if self.waiting.len() == 1 { 0 } else { self.rng.below(all) };
-        let winner = self.waiting.iter().position(|(_, weight)| {
-            let wins = draw < u64::from(*weight);
-            draw = draw.saturating_sub(u64::from(*weight));
-            wins
-        });
-        // If all weights are 0, the first link wins.
-        self.holder = Some(self.waiting.remove(winner.unwrap_or(0)).0);
+        let all = self.waiting.iter().map(|(_, (weight, _))| u64::from(*weight)).sum();
+        let winner = loop {
+            if self.waiting.len() == 1 {
+                break 0;
+            }
+            let mut draw = self.rng.below(all);
+            let winner = self.waiting.iter().position(|(_, (weight, _))| {
+                let wins = draw < u64::from(*weight);
+                draw = draw.saturating_sub(u64::from(*weight));
+                wins
+            });
+            // If all weights are 0, the first link wins.
+            let winner = winner.unwrap_or(0);
+            // Each failed attempt doubles the contention window, and so halves the weight.
+            let failed = self.waiting[winner].1.1.min(DOUBLINGS_MAX);
+            if failed == 0 || self.rng.below(1 << failed) == 0 {
+                break winner;
+            }
+        };
+        self.holder = Some(self.waiting.remove(winner).0);
         self.holder
     }
 }

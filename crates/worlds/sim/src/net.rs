@@ -10,8 +10,8 @@
 
 use crate::link::{self, Arrival, DropReason, LinkKind, Packet};
 use crate::medium::Medium;
-use crate::{EventQueue, Histogram, LinkChange, LinkConfig, MediumId, Stats};
-use anabranch_algo::{Machine, Output, Span, Time};
+use crate::{EventQueue, Frame, Histogram, LinkChange, LinkConfig, MediumId, Stats};
+use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The number of a link of a [`Net`], in the order of creation.
@@ -181,7 +181,10 @@ impl<P: Packet> Net<P> {
     /// If there are 2^31 links, or the link's medium is not one of this network.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
         let of_this = |medium: MediumId| (medium.0 as usize) < self.mediums.len();
-        assert!(config.medium.is_none_or(|(medium, _)| of_this(medium)), "a medium of another network");
+        assert!(
+            config.station.as_ref().is_none_or(|station| of_this(station.medium)),
+            "a medium of another network"
+        );
         let id =
             u32::try_from(self.links.len()).ok().filter(|id| *id < ROUTE_END).expect("fewer than 2^31 links");
         let mut kind = LinkKind::new(config, self.seed, name);
@@ -204,7 +207,7 @@ impl<P: Packet> Net<P> {
         id
     }
 
-    /// Adds a medium that links share ([`LinkConfig::medium`]). Its randomness depends on the seed and its
+    /// Adds a medium that links share ([`LinkConfig::station`]). Its randomness depends on the seed and its
     /// `name` alone.
     ///
     /// # Panics
@@ -274,6 +277,28 @@ impl<P: Packet> Net<P> {
     #[must_use]
     pub fn sojourns(&self, link: LinkId) -> Option<&Histogram> {
         self.links[link.0 as usize].kind.sojourns()
+    }
+
+    /// Returns the rate of a link now; `None` if it is unlimited.
+    ///
+    /// # Panics
+    /// If the link is not of this network.
+    #[must_use]
+    pub fn rate(&self, link: LinkId) -> Option<Rate> {
+        self.links[link.0 as usize].kind.rate()
+    }
+
+    /// Takes the frames that have arrived over a link since the last call, if it is a station of a medium; at
+    /// most the last few thousand are kept.
+    ///
+    /// # Panics
+    /// If the link is not of this network.
+    pub fn take_frames(&mut self, link: LinkId) -> impl Iterator<Item = Frame> {
+        let event_link = match &mut self.links[link.0 as usize].kind {
+            LinkKind::Event(event_link) => Some(event_link),
+            LinkKind::Fifo(_) => None,
+        };
+        event_link.into_iter().flat_map(|event_link| event_link.take_frames())
     }
 
     /// Returns whether a link is up.
@@ -356,15 +381,15 @@ impl<P: Packet> Net<P> {
     /// Decides which link of a shared medium may send, after link `id` has changed.
     fn contend(&mut self, at: Time, id: u32) {
         let LinkKind::Event(event_link) = &self.links[id as usize].kind else { return };
-        let Some((medium, weight)) = event_link.medium() else { return };
+        let Some((medium, weight, failed)) = event_link.medium() else { return };
         let (waits, sends) = event_link.contends();
-        self.mediums[medium.0 as usize].update(id, weight, waits, sends);
+        self.mediums[medium.0 as usize].update(id, (weight, failed), waits, sends);
         while let Some(winner) = self.mediums[medium.0 as usize].next_holder() {
             let event_link = self.links[winner as usize].kind.make_event_link(at);
             event_link.grant(at);
             let (waits, sends) = event_link.contends();
             if !sends {
-                self.mediums[medium.0 as usize].update(winner, 0, waits, sends);
+                self.mediums[medium.0 as usize].update(winner, (0, 0), waits, sends);
             }
             self.reschedule(winner);
         }

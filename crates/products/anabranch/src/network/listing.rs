@@ -38,7 +38,7 @@ pub struct Listing {
 /// - [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if the rendezvous does not answer. One that is
 ///   older than this question does not.
 /// - [`ErrorKind::System`](crate::ErrorKind::System) if the rendezvous refuses or its list has no end, or
-/// this node cannot listen.
+///   this node cannot listen.
 /// - [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `stop` is used.
 pub fn list(place: &Place, scope: Option<&Scope>, most: usize, within: Span, stop: &Stop) -> Result<Listing> {
     let mut asker = Asker::new(place, within, stop)?;

@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    fn flight(bytes: &[u8]) -> Flight {
+    fn flight_of(bytes: &[u8]) -> Flight {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         Flight::new(Arc::new(file))
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_last_block_waits_for_the_verification() {
         let bytes: Vec<u8> = (0..2_000_000_u32).map(|n| (n >> 7) as u8).collect();
-        let flight = Arc::new(flight(&bytes));
+        let flight = Arc::new(flight_of(&bytes));
         flight.set_length(2_000_000);
         flight.set_written(2_000_000);
         assert_eq!(flight.length(), Ok(2_000_000));
@@ -192,7 +192,7 @@ mod tests {
             let flight = match end {
                 Ok(()) => Arc::clone(&flight),
                 Err(_) => {
-                    let wrong = super::tests::flight(&bytes);
+                    let wrong = flight_of(&bytes);
                     wrong.set_length(2_000_000);
                     wrong.set_written(2_000_000);
                     Arc::new(wrong)
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_short_object_is_verified_before_its_length_is_told() {
-        let flight = flight(b"short");
+        let flight = flight_of(b"short");
         flight.set_length(5);
         flight.set_written(5);
         assert!(flight.restart(Arc::new(tempfile::tempfile().unwrap())), "no byte was handed over");

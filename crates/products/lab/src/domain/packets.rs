@@ -48,6 +48,7 @@ pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
             detect: None,
             ack_delay: None,
             mirrors: None,
+            steering: None,
         }));
     }
     let mut delivered = |mark: &u64| -> Vec<u64> {

@@ -148,6 +148,7 @@ fn background(simulation: &mut Simulation, path: TcpPath, start_us: u64) {
         detect: None,
         ack_delay: None,
         mirrors: None,
+        steering: None,
     });
 }
 

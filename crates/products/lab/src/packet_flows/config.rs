@@ -5,6 +5,8 @@ use anabranch_algo::{Span, Time};
 use anabranch_mirror::receive_windows::Sharing;
 use anabranch_sim::RouteId;
 
+use super::steering::SteeringConfig;
+
 /// The configuration of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
@@ -28,4 +30,6 @@ pub struct FlowConfig {
     /// For connections to mirrors: the paths with which each path may share a bottleneck. The receiver then
     /// bounds the windows; the senders are coupled by the groups in `paths` alone.
     pub mirrors: Option<Vec<Sharing>>,
+    /// The WiFi access points between which the receiver steers; `None` if it does not.
+    pub steering: Option<SteeringConfig>,
 }

@@ -12,6 +12,7 @@ use super::config::FlowConfig;
 use super::mirrors::MirrorReceiver;
 use super::segment::{Segment, SegmentKind, SubflowId};
 use super::send_backlog::{PayloadKind, SendBacklog};
+use super::steering::Receiver;
 use super::{FlowId, PacketFlow, PacketFlows, SubflowEntry, TimerKind};
 
 impl PacketFlows {
@@ -37,6 +38,10 @@ impl PacketFlows {
             detector: config.detect.as_deref().map(detector),
             mirrors: config.mirrors.as_deref().map(|sharing| {
                 Box::new(MirrorReceiver::new(sharing, &config.paths[0].0, config.packet_bytes))
+            }),
+            steering: config.steering.as_ref().map(|steering| {
+                self.sense_due = Some(Time::ZERO);
+                Box::new(Receiver::new(steering, config.packet_bytes))
             }),
         });
         let detector = self.flows[no].detector.as_ref();
@@ -106,6 +111,9 @@ impl PacketFlows {
 
     /// Sends packets from the backlog as far as the window allows.
     fn fill(&mut self, now: Time, s: usize, send: &mut impl FnMut(RouteId, Segment)) {
+        if self.sense_due.is_some() && self.is_held_back(s) {
+            return self.arm(s);
+        }
         let sub = &mut self.subflows[s];
         let flow = &mut self.flows[sub.flow as usize];
         if sub.subflow.sent_packets().is_full() {

@@ -108,6 +108,7 @@ impl SimulatedScenario {
             detect: (is_auto && !is_mirrors).then(|| flow.uplinks()),
             ack_delay: flow.delayed_acks.map(|longest| longest.0),
             mirrors,
+            steering: self.links.steering(scenario, flow, &instance.name, seed),
         };
         let transfers = instance.transfers(scenario, self.links.packet_bytes, seed);
         let packet_flows = self.simulation.packet_flows_mut();

@@ -1,14 +1,18 @@
 //! Builds the links of a scenario, in the simulation or in the emulator's net.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_sim::config::Discipline;
 use anabranch_sim::{
-    CrossTraffic, GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, Rng, Trace, VictimPolicy,
+    CrossTraffic, GilbertElliott, LinkChange, LinkConfig, LinkId, MediumId, Net, Packet, Rng, Station, Trace,
+    VictimPolicy,
 };
 
-use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport, queueing};
+use crate::packet_flows::SteeringConfig;
+use crate::scenario::{
+    self, Cbr, Fault, Link, Path, Radio, RadioReceiver, Scenario, SizeSpec, Steering, Transport, queueing,
+};
 use crate::simulation::FLOW_DATAGRAMS;
 use crate::tcp_flows::FLOW_TCP;
 
@@ -38,9 +42,9 @@ impl Links {
         let mut media = BTreeMap::new();
         for (name, link) in &scenario.link {
             let mut config = links.config(scenario, link);
-            config.medium = link.medium.as_ref().map(|medium| {
+            config.station = link.medium.as_ref().map(|medium| {
                 let id = *media.entry(medium).or_insert_with(|| net.medium(&format!("medium {medium}")));
-                (id, link.weight.unwrap_or(1))
+                links.station(scenario, id, &link.radio.clone().unwrap_or_default())
             });
             links.ids.insert(name.clone(), net.link(name, config));
         }
@@ -121,6 +125,21 @@ impl Links {
         })
     }
 
+    fn station(&self, scenario: &Scenario, medium: MediumId, radio: &Radio) -> Station {
+        let receiver = |receiver: &RadioReceiver| anabranch_sim::Receiver {
+            flow: number(scenario, &receiver.flow, receiver.path),
+            loss: receiver.loss,
+            rate: receiver.rate.map(|rate| rate.rate(self.packet_bytes)),
+        };
+        Station {
+            medium,
+            weight: radio.weight,
+            loss: radio.loss,
+            retries: radio.retries,
+            receivers: radio.receivers.iter().map(receiver).collect(),
+        }
+    }
+
     /// Returns an amount in bytes; a time means the bytes that `rate` sends in it.
     pub(crate) fn bytes_in(&self, amount: SizeSpec, rate: Option<Rate>) -> u64 {
         match amount {
@@ -157,6 +176,32 @@ impl Links {
             down.push(net.pipe(Span::ZERO));
         }
         (down, up)
+    }
+
+    /// Returns the access points of a flow whose receiver steers: of each path, the last link that is on a
+    /// medium. The medium is the channel.
+    pub(crate) fn steering(
+        &self,
+        scenario: &Scenario,
+        flow: &scenario::Flow,
+        name: &str,
+        seed: u64,
+    ) -> Option<SteeringConfig> {
+        let media: BTreeSet<&String> =
+            scenario.link.values().filter_map(|link| link.medium.as_ref()).collect();
+        let radio = |path: &Path| {
+            path.via.iter().rev().find_map(|name| {
+                let medium = scenario.link[name].medium.as_ref()?;
+                let channel = media.iter().position(|other| *other == medium)?;
+                Some((self.ids[name], channel as u16))
+            })
+        };
+        (flow.steering != Steering::None).then(|| SteeringConfig {
+            steering: flow.steering,
+            radios: flow.paths.iter().map(radio).collect(),
+            retries: anabranch_sim::radio::RETRIES,
+            seed: Rng::stream(seed, &format!("steering of {name}")).bits(),
+        })
     }
 
     /// Returns the cross traffic of `cbr`, called `name`; the seed decides its bursts.

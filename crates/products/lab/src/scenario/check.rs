@@ -6,10 +6,11 @@ mod stack;
 
 use anabranch_algo::Span;
 use anabranch_algo::rtt::RTO_MIN;
+use anabranch_algo::wifi::RETRIES_MAX;
 
 use super::error::ScenarioError;
 use super::queueing::Red;
-use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Sizes, Transport};
+use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Sizes, Steering, Transport};
 use crate::hint::{hint, missing};
 
 /// Most links of a scenario.
@@ -111,6 +112,9 @@ impl Scenario {
             ensure(self.controllers.known.check(name).is_err(), key(), || {
                 format!("`{name}` is a controller's name too, and keys of `paper` could mean either")
             })?;
+            if let Some((swept, _)) = case.sweep.iter().find(|(_, values)| values.is_empty()) {
+                return Err(ScenarioError::at(format!("case.{index}.sweep.{swept}"), "no value to set"));
+            }
             for (i, name) in case.controllers.iter().enumerate() {
                 self.controller(name, format!("case.{index}.controllers.{i}"))?;
             }
@@ -177,10 +181,7 @@ impl Scenario {
             self.flow_of(&drop.flow, at("flow"))?.has_path(&drop.flow, drop.path, at("path"))?;
             ensure(drop.nth > 0, at("nth"), || "packets are counted from 1".into())?;
         }
-        ensure(link.weight.is_none() || link.medium.is_some(), at("weight"), || {
-            "a weight counts in a `medium`, and this link is on none".into()
-        })?;
-        ensure(link.weight != Some(0), at("weight"), || "a link of weight 0 would never send".into())?;
+        self.check_radio(link, &at("radio"))?;
         ensure(link.medium.is_none() || link.rate.is_some(), at("medium"), || {
             "a link on a medium needs a `rate`: how fast it sends when it is its turn".into()
         })?;
@@ -188,6 +189,24 @@ impl Scenario {
             Some((path, Err(what))) => Err(ScenarioError::at(at("trace"), format!("trace {path} {what}"))),
             _ => Ok(()),
         }
+    }
+
+    fn check_radio(&self, link: &Link, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        let Some(radio) = &link.radio else { return Ok(()) };
+        ensure(link.medium.is_some(), at("weight"), || {
+            "a weight counts in a `medium`, and this link is on none".into()
+        })?;
+        ensure(radio.weight > 0, at("weight"), || "a link of weight 0 would never send".into())?;
+        probability(radio.loss, at("loss"))?;
+        ensure(radio.retries <= RETRIES_MAX, at("retries"), || format!("at most {RETRIES_MAX}"))?;
+        for (index, receiver) in radio.receivers.iter().enumerate() {
+            let at = |field: &str| at(&format!("receivers.{index}.{field}"));
+            self.flow_of(&receiver.flow, at("flow"))?.has_path(&receiver.flow, receiver.path, at("path"))?;
+            probability(receiver.loss, at("loss"))?;
+            self.positive(receiver.rate, at("rate"), "leave the receiver out")?;
+        }
+        Ok(())
     }
 
     fn positive(&self, rate: Option<RateSpec>, key: String, instead: &str) -> Checked {
@@ -222,6 +241,11 @@ impl Scenario {
         ensure(!batches || flow.transport == Transport::Mmtp, at("coalesce"), || {
             "only mmtp hands packets over in batches".into()
         })?;
+        ensure(
+            flow.steering == Steering::None || flow.transport == Transport::Packet,
+            at("steering"),
+            || "only the receivers of `transport = \"packet\"` steer".into(),
+        )?;
         self.check_arrivals(flow, key)?;
         stack::check(self, flow, key)?;
         for (index, path) in flow.paths.iter().enumerate() {
@@ -542,7 +566,7 @@ mod tests {
                 "belong together",
             ),
             ("queue = \"50 ms\"", "codel = {}\nrandom = {}", "not random and codel"),
-            ("queue = \"50 ms\"", "weight = 3", "a weight counts in a `medium`"),
+            ("queue = \"50 ms\"", "radio = { weight = 3 }", "a weight counts in a `medium`"),
             ("queue = \"50 ms\"", "drop = [0]", "link.bottleneck.drop.0: packets are counted from 1"),
             ("queue = \"50 ms\"", "drop_of = [{ flow = \"mp\", path = 2, nth = 1 }]", "has no path 2"),
             ("queue = \"50 ms\"", "trace = \"no-such\"", "trace no-such cannot be read"),

@@ -42,8 +42,8 @@ pub struct Link {
     pub trace: Option<TraceFile>,
     /// Name of a shared radio medium: links on it send one at a time.
     pub medium: Option<String>,
-    /// Weight of the link in the contention for the medium.
-    pub weight: Option<u32>,
+    /// How the link contends for the medium, and how often its attempts to send fail.
+    pub radio: Option<Radio>,
 }
 
 impl Link {
@@ -80,8 +80,45 @@ const KEYS: &[&str] = &[
     "reorder",
     "trace",
     "medium",
-    "weight",
+    "radio",
 ];
+
+/// A station of a medium.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Radio {
+    /// Weight in the contention.
+    pub weight: u32,
+    /// Probability that an attempt fails. Each retry contends anew, with half the weight.
+    #[serde(deserialize_with = "probability")]
+    pub loss: f64,
+    /// Most retries of a packet, after which it is lost.
+    pub retries: u32,
+    /// Receivers for which other numbers hold.
+    pub receivers: Vec<RadioReceiver>,
+}
+
+impl Default for Radio {
+    fn default() -> Self {
+        Self { weight: 1, loss: 0.0, retries: anabranch_sim::radio::RETRIES, receivers: Vec::new() }
+    }
+}
+
+/// A receiver of a station: that of a path of a flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RadioReceiver {
+    /// Name of the flow.
+    pub flow: String,
+    /// Number of the path.
+    #[serde(default)]
+    pub path: usize,
+    /// Probability that an attempt fails.
+    #[serde(default, deserialize_with = "probability")]
+    pub loss: f64,
+    /// Rate of frames to it; default: that of the link.
+    pub rate: Option<RateSpec>,
+}
 
 /// Reads a link. The keys of [`Queueing`] stand among the others, and none but [`KEYS`] is allowed: serde's
 /// `flatten` cannot tell which keys there are.
@@ -122,7 +159,7 @@ impl<'de> Visitor<'de> for LinkVisitor {
                 "reorder" => link.reorder = map.next_value()?,
                 "trace" => link.trace = map.next_value()?,
                 "medium" => link.medium = map.next_value()?,
-                "weight" => link.weight = map.next_value()?,
+                "radio" => link.radio = map.next_value()?,
                 other => return Err(A::Error::unknown_field(other, KEYS)),
             }
         }

@@ -134,6 +134,7 @@ impl PacketFlowSoak<'_> {
             detect,
             ack_delay: rng.chance(0.2).then(|| Span::from_millis(1 + rng.below(100))),
             mirrors: None,
+            steering: None,
         };
         let no = self.simulation.packet_flows_mut().flow(&config);
         self.run_log.detail(|| {

@@ -2,7 +2,7 @@
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_sim::config::VictimPolicy;
-use anabranch_sim::{Discipline, GilbertElliott, LinkChange, LinkConfig, LinkId, Rng};
+use anabranch_sim::{Discipline, GilbertElliott, LinkChange, LinkConfig, LinkId, Rng, Station};
 
 use super::generate::{between, few, often, pick, within};
 use super::{RunLog, Simulation};
@@ -58,14 +58,16 @@ impl RandomLinks {
                 reorder_by: within(rng, HELD_MAX),
                 bursts: rng.chance(0.1).then(|| GilbertElliott::bursts(0.03 * rng.unit(), 8.0 * rng.unit())),
                 discipline: discipline(rng),
-                medium: medium.filter(|_| rng.chance(0.3)).map(|medium| (medium, rng.below(3) as u32)),
+                station: medium
+                    .filter(|_| rng.chance(0.3))
+                    .map(|medium| Station::new(medium, rng.below(3) as u32)),
                 ..LinkConfig::new(rate, delay).queue_packets(few(rng, 300) as u32)
             };
             config.queue_bytes = if rng.chance(0.3) { rng.below(300_000) } else { u64::MAX };
             config.queue_bytes = config.queue_bytes.min(rate.bytes_in(QUEUE_MAX)).max(2 * PACKET_MAX);
             config.mark_above_bytes = rng.chance(0.2).then(|| rng.below(100_000));
             let (queue_packets, queue_bytes) = (config.queue_packets, config.queue_bytes);
-            let shares = config.medium.is_some();
+            let shares = config.station.is_some();
             run_log.detail(|| format!("link {l}: {config:?}"));
             let id = simulation.link(&format!("link {l}"), config);
             let rates = vec![(Time::ZERO, rate)];

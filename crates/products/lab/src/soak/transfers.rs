@@ -172,6 +172,7 @@ impl TransferSoak<'_> {
                     detect,
                     ack_delay,
                     mirrors: None,
+                    steering: None,
                 };
                 self.simulation.packet_flows_mut().flow(&config);
             } else {

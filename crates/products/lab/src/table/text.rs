@@ -248,7 +248,7 @@ fn whose(row: &Row) -> String {
 
 /// Returns the range in which the scenario expects the row's value.
 fn expected<'a>(plan: &'a Plan, row: &Row) -> &'a str {
-    let variant = plan.variants.iter().find(|variant| variant.label() == row.case);
+    let variant = plan.variants.iter().find(|variant| variant.row_label() == row.case);
     let find = |variant: &'a crate::sweep::Variant| {
         let measure = variant.scenario.measure.iter().find(|measure| measure.metric == row.metric)?;
         lookup_in(row.world, &measure.expect, variant.case.as_deref(), &row.controller)

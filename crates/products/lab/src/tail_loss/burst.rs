@@ -137,5 +137,6 @@ fn fill(simulation: &mut Simulation, path: TcpPath) {
         detect: None,
         ack_delay: None,
         mirrors: None,
+        steering: None,
     });
 }

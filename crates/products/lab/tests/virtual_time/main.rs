@@ -12,5 +12,6 @@ mod scenario;
 mod simulation;
 mod studies;
 mod tcp;
+mod wifi;
 #[path = "../../examples/your_controller.rs"]
 mod your_controller;

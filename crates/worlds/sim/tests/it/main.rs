@@ -5,3 +5,4 @@ mod fifo_link;
 mod loss;
 mod medium;
 mod properties;
+mod radio;

@@ -4,7 +4,7 @@
 use anabranch_algo::{Machine, Output, Rate, Span, Time};
 use anabranch_sim::{
     Delivery, Discipline, GilbertElliott, LinkChange, LinkConfig, LinkId, MediumId, Net, Packet, RouteId,
-    Stats, Trace, VictimPolicy, net,
+    Station, Stats, Trace, VictimPolicy, net,
 };
 use proptest::prelude::*;
 
@@ -132,7 +132,9 @@ fn link_config() -> impl Strategy<Value = LinkConfig> {
                     discipline,
                     bursts: bursts.map(|(loss, packets)| GilbertElliott::bursts(loss, packets)),
                     scripted_flow_drops,
-                    medium: weight.filter(|_| trace.is_none()).map(|weight| (MediumId(0), weight)),
+                    station: weight
+                        .filter(|_| trace.is_none())
+                        .map(|weight| Station::new(MediumId(0), weight)),
                     trace,
                 }
             },

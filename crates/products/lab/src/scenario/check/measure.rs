@@ -126,7 +126,8 @@ fn statistic(measure: &Measure, key: &str) -> Checked {
     ensure(!pooled || measure.kind == MeasureKind::Converged, at("statistic"), || {
         "only `converged` is known of all runs together".into()
     })?;
-    ensure(measure.versus.is_none() || measure.statistic == Statistic::Mean, at("statistic"), || {
+    let spreads = matches!(measure.statistic, Statistic::Variance | Statistic::Pooled);
+    ensure(measure.versus.is_none() || !spreads, at("statistic"), || {
         "a difference to another case is a mean".into()
     })?;
     match measure.seeds.as_ref().map(|text| seeds(text, SEEDS_MAX)) {

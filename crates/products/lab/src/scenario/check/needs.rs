@@ -50,6 +50,7 @@ impl MeasureKind {
             | Self::SpreadFastest
             | Self::SpreadMean
             | Self::Jain
+            | Self::Gap
             | Self::Grouped
             | Self::WrongSplit
             | Self::WrongMerge
