@@ -179,7 +179,7 @@ fn what_this_world_cannot_do_is_refused_before_anything_is_started() {
         let what = ready(&tasks).expect_err(said);
         assert!(what.contains(said), "{what}");
     };
-    refused(&TWO.replace("[flow.mp]", "[flow.mp]\ntransport = \"mmtp\""), "reno", "has no mmTP");
+    refused(&TWO.replace("[flow.mp]", "[flow.mp]\ntransport = \"mmtp\""), "reno", "no mmTP and no mirrors");
     refused(&TWO.replace("[flow.mp]", "[flow.mp]\ngroups = \"auto\""), "reno", "groups must not be `auto`");
     refused(&TWO.replace("[flow.mp]", "[flow.mp]\ncount = 250"), "reno", "at most 250 flows");
     refused(TWO, "lia+hystart", "load it first: anabranch kernel load lia+hystart");

@@ -176,7 +176,8 @@ mod tests {
         }
         assert!("tcp".parse::<Choice>().unwrap_err().contains("auto, kernel and udp"));
         let named = |name| udp_config(name).congestion_control;
-        let [coupled, reno] = ["cubic-coupled", "reno"].map(|name| Algorithm::by_name(name).expect("ours"));
+        let [coupled, reno] =
+            ["cubic-coupled+hystart", "reno"].map(|name| Algorithm::by_name(name).expect("ours"));
         assert_eq!((named(None), named(Some("bpf_mine"))), (coupled, coupled));
         assert_eq!((named(Some("reno")), named(Some("bbr"))), (reno, coupled));
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Machine as _, Span};
 use anabranch_mptcp::datagram::UDP_HEADER_BYTES;
 use anabranch_mptcp::{Config, Input, Seed, Segment, Stack, TcpConfig};
@@ -38,7 +39,9 @@ pub fn config() -> Config {
         retries_max: RETRIES_MAX,
         ..TcpConfig::default()
     };
-    Config { tcp, rejoin_after: Some(REJOIN_AFTER), ..Config::default() }
+    // Nothing paces the segments, so slow start ends when the queue grows, before it overflows.
+    let congestion_control = Algorithm::by_name("cubic-coupled+hystart").expect("in the table");
+    Config { tcp, rejoin_after: Some(REJOIN_AFTER), congestion_control, ..Config::default() }
 }
 
 /// A host: a stack with its timer. Clones are the same host. A task must [run](Host::run) it.

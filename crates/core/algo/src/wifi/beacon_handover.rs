@@ -18,7 +18,7 @@ pub const BEACONS_MAX: usize = 4_096;
 /// The most APs.
 const APS_MAX: usize = 256;
 
-/// Counts beacons and says which AP to use; see the [module](self).
+/// Counts beacons and says which AP to use: see the first lines of the file.
 #[derive(Clone, Debug, Default)]
 pub struct BeaconHandover {
     beacons: VecDeque<(Time, u8)>,

@@ -35,7 +35,7 @@ pub enum SlotRule {
     },
 }
 
-/// Visits the channels in turn; see the [module](self).
+/// Visits the channels in turn: see the first lines of the file.
 #[derive(Clone, Debug)]
 pub struct ChannelSlots {
     rule: SlotRule,

@@ -72,7 +72,7 @@ impl FrameCounts {
     }
 }
 
-/// The frames of the APs of a channel in the last [`WINDOW`]; see the [module](self).
+/// The frames of the APs of a channel in the last [`WINDOW`]: see the first lines of the file.
 #[derive(Clone, Debug, Default)]
 pub struct FrameWindow {
     frames: VecDeque<Frame>,

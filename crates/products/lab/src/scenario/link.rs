@@ -120,7 +120,7 @@ pub struct RadioReceiver {
     pub rate: Option<RateSpec>,
 }
 
-/// Reads a link. The keys of [`Queueing`] stand among the others, and none but [`KEYS`] is allowed: serde's
+/// Reads a link. The keys of [`Queueing`] stand among the others, and none but `KEYS` is allowed: serde's
 /// `flatten` cannot tell which keys there are.
 impl<'de> Deserialize<'de> for Link {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

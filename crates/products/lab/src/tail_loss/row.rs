@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-/// Puts the results of [`Task::grid`], in its order, into rows.
+/// Puts the results of the grid, in its order, into rows.
 ///
 /// # Errors
 /// If a run does not count; the error names the burst and the condition.

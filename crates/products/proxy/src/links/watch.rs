@@ -515,8 +515,9 @@ impl Links {
         }
     }
 
-    /// Tells the server again that the links that are out are gone. The kernel says so once. If no link worked
-    /// then, the server keeps the dead subflows, and sends what it sent over them only when their timers end.
+    /// Tells the server again that the links that are out are gone. The kernel says so once. If no link
+    /// worked then, the server keeps the dead subflows, and sends their bytes again only when their timers
+    /// end.
     async fn repeat_removals(&self) {
         let taken = self.lock().taken_and_out();
         if !taken.is_empty() {

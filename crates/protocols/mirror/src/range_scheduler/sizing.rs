@@ -59,7 +59,8 @@ impl RangeScheduler {
         }
     }
 
-    /// Requests the next ranges from a connection whose current answer will soon end, unless it has its share.
+    /// Requests the next ranges from a connection whose current answer will soon end, unless it has its
+    /// share.
     pub(super) fn prefetch(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         while self.connections[p].prefetch_at() <= now && pool.idle() > 0 {
             let mirror = self.connections[p].mirror;

@@ -72,8 +72,8 @@ impl Line {
         }
     }
 
-    /// Returns the bytes that have arrived since the sample before. Segments behind a lost one count when they
-    /// arrive: in order, a link that was full all the time seems to pause for a round trip.
+    /// Returns the bytes that have arrived since the sample before. Segments behind a lost one count when
+    /// they arrive: in order, a link that was full all the time seems to pause for a round trip.
     fn arrived(&mut self, sample: &TcpSample) -> u64 {
         // Another TCP connection counts from zero.
         if sample.received_bytes < self.received {
