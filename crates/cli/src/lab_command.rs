@@ -14,6 +14,7 @@ mod progress;
 mod run;
 #[cfg(target_os = "linux")]
 mod session;
+mod study;
 mod sweep;
 mod tail_loss;
 mod workers;
@@ -33,7 +34,7 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::New(args) => new::new(args),
         LabCommand::Run(args) => json::end(args.choice.json, run::run(args)),
         LabCommand::Domain(args) => domain::domain(args),
-        LabCommand::TailLoss(args) => tail_loss::tail_loss(args),
+        LabCommand::TailLoss(args) => tail_loss::tail_loss(&args.study),
         LabCommand::Latency(args) => latency::latency(args),
         LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
         #[cfg(target_os = "linux")]

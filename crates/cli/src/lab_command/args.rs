@@ -303,11 +303,20 @@ pub struct Domain {
         anabranch lab tail-loss --report docs/measurements/tail-loss.md"
 )]
 pub struct TailLoss {
-    /// So many bursts at the same time. Without this option: one a core
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub study: StudyArgs,
+}
+
+// How a study runs, and what is shown of it.
+#[expect(missing_docs, reason = "clap would show it as the help of all")]
+#[derive(Args, Clone, Debug)]
+pub struct StudyArgs {
+    /// So many runs at the same time. Without this option: one a core
     #[arg(short, long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
 
-    /// One JSON object a burst and policy
+    /// One JSON object a line of results
     #[arg(long)]
     pub json: bool,
 
@@ -333,17 +342,9 @@ pub struct Latency {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: u64,
 
-    /// So many runs at the same time. Without this option: one a core
-    #[arg(short, long, value_name = "N", value_parser = jobs)]
-    pub jobs: Option<usize>,
-
-    /// One JSON object a stream, bed and transport
-    #[arg(long)]
-    pub json: bool,
-
-    /// Write a page in Markdown too, and its figure beside it, as FILE.svg
-    #[arg(long, value_name = "FILE.md", value_hint = ValueHint::FilePath)]
-    pub report: Option<PathBuf>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub study: StudyArgs,
 }
 
 /// Make a scenario's hosts and links in this kernel, for any program; as root

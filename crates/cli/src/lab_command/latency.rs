@@ -2,43 +2,28 @@
 //! its tables.
 
 use anabranch_lab::latency::{self, Row, Task};
-use anabranch_lab::sweep::pool;
 use serde::Serialize;
 
 use super::args::Latency;
-use super::output::{check_writable, save};
-use super::workers::Workers;
-use crate::exit::{Code, Failure, Outcome};
+use super::study::{self, Shown};
+use crate::exit::Outcome;
 use crate::json;
-use crate::names::show;
-use crate::signals::stop_signals;
-use crate::stdout::print;
-use crate::view::note;
 
-/// Runs the study and prints its tables, and writes the page with its figure if one is wanted.
+/// Runs the study, as [`study::run`] does.
 ///
 /// # Errors
-/// 6 if a file cannot be written, 7 if a run does not count, 130 on Ctrl-C.
+/// Those of [`study::run`].
 pub(super) fn latency(args: &Latency) -> Outcome {
-    let figure = args.report.as_ref().map(|path| path.with_extension("svg"));
-    for path in args.report.iter().chain(&figure) {
-        check_writable(path)?;
-    }
-    let (_wake, stop) = stop_signals()?;
-    let workers = Workers { jobs: args.jobs.unwrap_or_else(pool::threads), stop, what: "runs" };
     let tasks = Task::each(args.seeds);
-    let results = workers.all(tasks.clone(), Task::run)?;
-    let rows = latency::rows(&tasks, &results).map_err(|what| Failure::new(Code::Unmet, what))?;
-    if args.json {
-        print(objects(&rows).as_bytes())?;
-    } else {
-        print(latency::table(&rows).as_bytes())?;
-    }
-    let (Some(path), Some(figure)) = (&args.report, figure) else { return Ok(()) };
-    save(path, &latency::markdown(&rows, args.seeds))?;
-    save(&figure, &latency::figure(&rows))?;
-    note(&format!("{} and {} are written", show(path), show(&figure)));
-    Ok(())
+    study::run(&args.study, "runs", tasks.clone(), Task::run, |results| {
+        let rows = latency::rows(&tasks, results)?;
+        Ok(Shown {
+            objects: objects(&rows),
+            table: latency::table(&rows),
+            page: latency::markdown(&rows, args.seeds),
+            figure: latency::figure(&rows),
+        })
+    })
 }
 
 /// Reports a stream with one transport, as a line of JSON.

@@ -1,42 +1,27 @@
 //! Runs `anabranch lab tail-loss`: bursts whose end is lost. The crate `lab` has the study and its tables.
 
-use anabranch_lab::sweep::pool;
 use anabranch_lab::tail_loss::{self, Row, TAIL_LOSS_POLICIES, Task};
 use serde::Serialize;
 
-use super::args::TailLoss;
-use super::output::{check_writable, save};
-use super::workers::Workers;
-use crate::exit::{Code, Failure, Outcome};
+use super::args::StudyArgs;
+use super::study::{self, Shown};
+use crate::exit::Outcome;
 use crate::json;
-use crate::names::show;
-use crate::signals::stop_signals;
-use crate::stdout::print;
-use crate::view::note;
 
-/// Runs the study and prints its table, and writes the page with its figure if one is wanted.
+/// Runs the study, as [`study::run`] does.
 ///
 /// # Errors
-/// 6 if a file cannot be written, 7 if a run does not count, 130 on Ctrl-C.
-pub(super) fn tail_loss(args: &TailLoss) -> Outcome {
-    let figure = args.report.as_ref().map(|path| path.with_extension("svg"));
-    for path in args.report.iter().chain(&figure) {
-        check_writable(path)?;
-    }
-    let (_wake, stop) = stop_signals()?;
-    let workers = Workers { jobs: args.jobs.unwrap_or_else(pool::threads), stop, what: "bursts" };
-    let results = workers.all(Task::grid(), Task::run)?;
-    let rows = tail_loss::rows(&results).map_err(|what| Failure::new(Code::Unmet, what))?;
-    if args.json {
-        print(objects(&rows).as_bytes())?;
-    } else {
-        print(tail_loss::table(&rows).as_bytes())?;
-    }
-    let (Some(path), Some(figure)) = (&args.report, figure) else { return Ok(()) };
-    save(path, &tail_loss::markdown(&rows))?;
-    save(&figure, &tail_loss::figure(&rows))?;
-    note(&format!("{} and {} are written", show(path), show(&figure)));
-    Ok(())
+/// Those of [`study::run`].
+pub(super) fn tail_loss(args: &StudyArgs) -> Outcome {
+    study::run(args, "bursts", Task::grid(), Task::run, |results| {
+        let rows = tail_loss::rows(results)?;
+        Ok(Shown {
+            objects: objects(&rows),
+            table: tail_loss::table(&rows),
+            page: tail_loss::markdown(&rows),
+            figure: tail_loss::figure(&rows),
+        })
+    })
 }
 
 /// Reports a burst with one policy, as a line of JSON.
