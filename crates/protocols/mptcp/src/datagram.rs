@@ -40,20 +40,8 @@ pub fn is_segment(datagram: &[u8]) -> bool {
 
 /// Appends a segment to `out` as the payload of a datagram.
 pub fn emit(segment: &Segment, out: &mut Vec<u8>) {
-    let (start, options) = (out.len(), segment.options.as_bytes());
-    let header = TcpHeader {
-        source_port: u16::from_be_bytes([MARK, 0]),
-        target_port: 0,
-        seq: segment.seq,
-        ack: segment.ack,
-        header_bytes: TCP_HEADER_BYTES + options.len(),
-        flags: segment.flags,
-        window: segment.window,
-        checksum: 0,
-    };
-    out.extend_from_slice(&header.to_bytes());
-    out.extend_from_slice(options);
-    out.extend_from_slice(segment.payload.as_bytes());
+    let start = out.len();
+    segment.emit_tcp((u16::from_be_bytes([MARK, 0]), 0), out);
     if is_first(segment.flags) {
         out.resize(start + SYN_BYTES, 0);
     }

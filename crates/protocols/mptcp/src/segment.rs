@@ -222,17 +222,24 @@ impl Segment {
 
     /// Appends the segment to `out` as an IP packet that must not be fragmented.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        let options = self.options.as_bytes();
-        let header_bytes = TCP_HEADER_BYTES + options.len();
-        let tcp_bytes = header_bytes + self.payload.len();
+        let tcp_bytes = TCP_HEADER_BYTES + self.options.as_bytes().len() + self.payload.len();
         self.emit_ip(tcp_bytes, out);
         let start = out.len();
+        self.emit_tcp((self.source.port(), self.target.port()), out);
+        let mut checksum = pseudo_header(self.source.ip(), self.target.ip(), tcp_bytes);
+        checksum.add(&out[start..]);
+        out[start + 16..start + 18].copy_from_slice(&checksum.finish().to_be_bytes());
+    }
+
+    /// Appends the TCP header with these ports, and no checksum, the options and the data.
+    pub(crate) fn emit_tcp(&self, (source_port, target_port): (u16, u16), out: &mut Vec<u8>) {
+        let options = self.options.as_bytes();
         let header = TcpHeader {
-            source_port: self.source.port(),
-            target_port: self.target.port(),
+            source_port,
+            target_port,
             seq: self.seq,
             ack: self.ack,
-            header_bytes,
+            header_bytes: TCP_HEADER_BYTES + options.len(),
             flags: self.flags,
             window: self.window,
             checksum: 0,
@@ -240,9 +247,6 @@ impl Segment {
         out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(options);
         out.extend_from_slice(self.payload.as_bytes());
-        let mut checksum = pseudo_header(self.source.ip(), self.target.ip(), tcp_bytes);
-        checksum.add(&out[start..]);
-        out[start + 16..start + 18].copy_from_slice(&checksum.finish().to_be_bytes());
     }
 
     fn emit_ip(&self, tcp_bytes: usize, out: &mut Vec<u8>) {
