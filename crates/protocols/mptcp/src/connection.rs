@@ -253,7 +253,7 @@ impl Connection {
     fn may_rejoin(&self, was_up: bool, error: Option<SubflowError>) -> bool {
         let is_reset = was_up && error == Some(SubflowError::Reset);
         let is_joining = self.is_client && self.mode == (Mode::Multipath { confirmed: true });
-        self.config.rejoin_after.is_some() && is_reset && is_joining && !self.is_ending()
+        is_reset && is_joining && !self.is_ending()
     }
 
     /// Returns the next subflow that is to be made, if there is a slot for it.

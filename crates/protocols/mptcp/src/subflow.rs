@@ -66,6 +66,19 @@ pub enum SubflowError {
     Aborted,
 }
 
+impl SubflowError {
+    /// Returns the kind of I/O error that stands for this error.
+    #[must_use]
+    pub const fn io_kind(self) -> std::io::ErrorKind {
+        match self {
+            Self::Refused => std::io::ErrorKind::ConnectionRefused,
+            Self::Reset => std::io::ErrorKind::ConnectionReset,
+            Self::TimedOut => std::io::ErrorKind::TimedOut,
+            Self::Aborted => std::io::ErrorKind::ConnectionAborted,
+        }
+    }
+}
+
 impl fmt::Display for SubflowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -429,13 +429,11 @@ impl Connection {
     /// does not answer gives way, because the address may have changed on the way (NAT).
     fn slot_for_join(&mut self, address_id: u8) -> Option<usize> {
         let is_silent = |path: &Path| path.remote_id == address_id && path.subflow.sender().timeouts() > 0;
-        let silent = || self.paths.iter().position(|path| path.as_ref().is_some_and(is_silent));
-        if let Some(slot) = self.free_slot() {
-            return Some(slot);
-        }
-        let slot = silent()?;
-        self.remove(slot, Some(SubflowError::TimedOut));
-        Some(slot)
+        self.free_slot().or_else(|| {
+            let slot = self.paths.iter().position(|path| path.as_ref().is_some_and(is_silent))?;
+            self.remove(slot, Some(SubflowError::TimedOut));
+            Some(slot)
+        })
     }
 
     /// Removes subflows that have ended, and notices the end of the connection.
