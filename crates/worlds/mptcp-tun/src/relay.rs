@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use anabranch_algo::{Span, Time};
-use anabranch_mptcp::{ConnectionEvent, ConnectionId, SubflowError};
+use anabranch_mptcp::{ConnectionEvent, ConnectionId};
 
 use crate::host::TunHost;
 
@@ -28,16 +28,6 @@ impl fmt::Display for Peer {
             Self::Connect(remote) => write!(f, "{remote}"),
             Self::Listen(port) => write!(f, "port {port}"),
         }
-    }
-}
-
-/// Returns the kind of I/O error that stands for the error of a connection.
-const fn kind(error: SubflowError) -> io::ErrorKind {
-    match error {
-        SubflowError::Refused => io::ErrorKind::ConnectionRefused,
-        SubflowError::Reset => io::ErrorKind::ConnectionReset,
-        SubflowError::TimedOut => io::ErrorKind::TimedOut,
-        SubflowError::Aborted => io::ErrorKind::ConnectionAborted,
     }
 }
 
@@ -91,7 +81,7 @@ pub fn relay(
                 on_event(&event);
             }
             if let (ConnectionEvent::Closed { error: Some(error) }, true) = (event, connection == Some(id)) {
-                return Err(io::Error::new(kind(error), format!("{peer}: {error}")));
+                return Err(io::Error::new(error.io_kind(), format!("{peer}: {error}")));
             }
             if let (ConnectionEvent::Closed { error: None }, true) = (event, connection == Some(id)) {
                 totals.received_bytes += drain(host, id, &mut buffer, output)?;
