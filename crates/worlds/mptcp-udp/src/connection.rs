@@ -23,13 +23,7 @@ pub struct Connection {
 
 /// Returns the error of a connection that has ended for this reason.
 fn error_of(error: SubflowError) -> io::Error {
-    let kind = match error {
-        SubflowError::Refused => io::ErrorKind::ConnectionRefused,
-        SubflowError::Reset => io::ErrorKind::ConnectionReset,
-        SubflowError::TimedOut => io::ErrorKind::TimedOut,
-        SubflowError::Aborted => io::ErrorKind::ConnectionAborted,
-    };
-    io::Error::new(kind, error)
+    io::Error::new(error.io_kind(), error)
 }
 
 impl Connection {
@@ -83,8 +77,8 @@ impl Monitor {
     /// gone.
     #[must_use]
     pub fn subflows(&self) -> Vec<SubflowReport> {
-        let subflows: Vec<SubflowReport> =
-            self.shared.with(|state, _| state.stack.subflows(self.id).collect());
+        // Nothing changes, so nothing has to be sent.
+        let subflows: Vec<SubflowReport> = self.shared.lock().stack.subflows(self.id).collect();
         let named = |report: SubflowReport| {
             let local = self.shared.wire.address_of(report.local);
             SubflowReport { local, ..report }
@@ -138,7 +132,7 @@ impl AsyncWrite for Connection {
                 return Poll::Ready(Err(error.map_or_else(|| io::ErrorKind::BrokenPipe.into(), error_of)));
             }
             if room == 0 {
-                end.writer = Some(cx.waker().clone());
+                state.writers.insert(self.id, cx.waker().clone());
                 return Poll::Pending;
             }
             Poll::Ready(Ok(state.stack.write(self.id, &bytes[..room])))

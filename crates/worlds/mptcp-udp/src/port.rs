@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::socket::AsyncUdp;
 use crate::wire::Wire;
 
-/// A UDP port of a server. What is no segment of Multipath TCP may share it.
+/// A UDP port of a server. Other datagrams may use the same port.
 #[derive(Debug)]
 pub struct Port {
     sockets: Vec<AsyncUdp>,

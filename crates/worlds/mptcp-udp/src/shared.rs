@@ -1,4 +1,4 @@
-//! The state of a host: its stack, the ends of its connections, and those who wait for them.
+//! The state of a host: its stack, the ends of its connections, and the tasks that wait for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -19,6 +19,8 @@ const NOT_SENT_MAX: u64 = 64 * 1024;
 const ACCEPTED_MAX: usize = 1_024;
 /// The time that a connection without a program has to deliver its last bytes.
 const LINGER: Span = Span::from_secs(10);
+/// The most connections without a program; the one that has the least time left is reset for another one.
+const LINGERING_MAX: usize = 256;
 /// The time between two looks for sockets without a subflow and for connections that linger.
 const SWEEP_EVERY: Span = Span::from_secs(1);
 
@@ -36,7 +38,6 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct End {
     pub(crate) reader: Option<Waker>,
-    pub(crate) writer: Option<Waker>,
     pub(crate) is_established: bool,
     pub(crate) is_peer_finished: bool,
     /// How the connection has ended.
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) stack: Stack,
     batch: Batch,
     pub(crate) ends: BTreeMap<ConnectionId, End>,
+    /// The programs that wait until they may write.
+    pub(crate) writers: BTreeMap<ConnectionId, Waker>,
     /// Connections whose program has gone, each with the time at which it is reset.
     lingering: BTreeMap<ConnectionId, Time>,
     pub(crate) accepted: VecDeque<(ConnectionId, SocketAddr)>,
@@ -79,7 +82,7 @@ impl State {
             ConnectionEvent::PeerFinished => end.is_peer_finished = true,
             ConnectionEvent::Closed { error } => {
                 end.closed = Some(error);
-                self.wakers.extend(end.writer.take());
+                self.wakers.extend(self.writers.remove(&id));
             }
             ConnectionEvent::Readable => {}
             _ => return,
@@ -91,7 +94,7 @@ impl State {
     fn accept(&mut self, now: Time, id: ConnectionId) {
         let peer = self.stack.subflows(id).next().map(|subflow| subflow.remote);
         let Some(peer) = peer.filter(|_| self.accepted.len() < ACCEPTED_MAX) else {
-            self.lingering.insert(id, now);
+            self.keep_for(now, id);
             return;
         };
         self.ends.insert(id, End { is_established: true, ..End::default() });
@@ -113,11 +116,25 @@ impl State {
     /// Lets a connection end without its program.
     pub(crate) fn linger(&mut self, now: Time, id: ConnectionId) {
         let end = self.ends.remove(&id);
+        self.writers.remove(&id);
         if end.is_some_and(|end| end.closed.is_none()) {
             self.stack.finish(id);
-            self.lingering.insert(id, now + LINGER);
+            self.keep_for(now + LINGER, id);
         }
         self.discard(id);
+    }
+
+    /// Keeps a connection without a program until a time. If there are too many, resets the one that has the
+    /// least time left.
+    fn keep_for(&mut self, until: Time, id: ConnectionId) {
+        self.lingering.insert(id, until);
+        if self.lingering.len() > LINGERING_MAX
+            && let Some((next, _)) = self.lingering.iter().min_by_key(|(_, until)| **until)
+        {
+            let next = *next;
+            self.lingering.remove(&next);
+            self.stack.abort(next);
+        }
     }
 
     /// Sends everything that is due, and takes the stack's events.
@@ -133,10 +150,11 @@ impl State {
             }
         }
         self.batch.flush(wire);
-        for (id, end) in &mut self.ends {
-            let writable = NOT_SENT_MAX.saturating_sub(self.stack.unsent(*id)).min(self.stack.writable(*id));
-            if end.writer.is_some() && writable >= NOT_SENT_MAX / 2 {
-                self.wakers.extend(end.writer.take());
+        for (id, waker) in std::mem::take(&mut self.writers) {
+            if self.writable(id) >= NOT_SENT_MAX / 2 {
+                self.wakers.push(waker);
+            } else {
+                self.writers.insert(id, waker);
             }
         }
     }
@@ -162,6 +180,7 @@ impl Shared {
             stack,
             batch: Batch::default(),
             ends: BTreeMap::new(),
+            writers: BTreeMap::new(),
             lingering: BTreeMap::new(),
             accepted: VecDeque::new(),
             acceptor: None,
@@ -177,7 +196,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, then sends everything that is due and wakes those who wait for it.
+    /// Changes the state, then sends everything that is due and wakes the tasks that wait for it.
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut State, Time) -> R) -> R {
         let mut state = self.lock();
         let now = self.clock.now();

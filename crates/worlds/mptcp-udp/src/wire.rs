@@ -9,7 +9,7 @@ pub trait Wire: Debug + Send + Sync {
     /// subflow. Never blocks; what cannot be sent is lost.
     fn send(&self, from: SocketAddr, to: SocketAddr, bytes: &[u8], segment: usize);
 
-    /// Returns the address that packets have whose subflow has this local end.
+    /// Returns the address in the packets of the subflow with this local end.
     fn address_of(&self, local: SocketAddr) -> SocketAddr {
         local
     }
