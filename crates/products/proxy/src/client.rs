@@ -93,7 +93,7 @@ pub struct Options {
     pub state_dir: Option<PathBuf>,
     /// How programs' datagrams are spread over the links.
     pub udp_mode: Mode,
-    /// Over what trunks go. Caps are kept by the kernel's MPTCP only.
+    /// What carries trunks. Caps are kept by the kernel's MPTCP only.
     pub transport: Choice,
     /// How trunks' sockets are made. If `via` names links, the link of an attempt replaces the egress in
     /// this.
@@ -295,7 +295,7 @@ async fn run(
         () = trunks.keep() => {}
         () = datagrams.keep(&trunks, &reports) => {}
         () = manage => {}
-        () = links.follow(|link| carriers.renew(link)) => {}
+        () = carriers.follow(&links) => {}
         () = shared.flows.sweep() => {}
         () = traffic.keep(|| paths_of_datagrams(&datagrams, &options.via)) => {}
     }

@@ -19,7 +19,7 @@
 //! * [`keys`]: key pairs, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with these
 //!   keys.
 //! * [`socket`]: MPTCP sockets for trunks, and the kernel's information about them.
-//! * [`transport`]: decides over what trunks go; `trunk_socket`: the connection under a trunk, of the kernel
+//! * [`transport`]: chooses what carries trunks; `trunk_socket`: the connection under a trunk, of the kernel
 //!   or in UDP.
 //! * [`links`]: the links that a client uses, and the kernel's endpoints for them.
 //! * [`ingress`]: the protocols of programs.

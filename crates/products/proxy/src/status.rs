@@ -49,7 +49,7 @@ pub(crate) struct NamedLink {
 pub(crate) struct Parts {
     pub(crate) role: Role,
     pub(crate) server: Option<String>,
-    /// Returns over what a client's trunks go and why, if not over the kernel's MPTCP.
+    /// Returns what carries a client's trunks, and why, unless it is the kernel's MPTCP.
     pub(crate) transport: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub(crate) flows: Flows,
     pub(crate) traffic: Traffic,

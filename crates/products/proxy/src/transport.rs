@@ -1,4 +1,4 @@
-//! Over what trunks go: the kernel's MPTCP, or Multipath TCP of the two processes in UDP.
+//! What carries trunks: the kernel's MPTCP, or Multipath TCP of the two processes in UDP.
 //!
 //! The kernel's is faster and knows more of links (probes, costs, caps), so it is used where both kernels and
 //! the path have it. Where they do not, trunks of a client with several links go over UDP, at the server's
@@ -14,7 +14,7 @@ use anabranch_mptcp::Config;
 /// How long TCP is used after an attempt over UDP that failed.
 const UDP_AGAIN: Span = Span::from_secs(60);
 
-/// The user's choice over what trunks go.
+/// The user's choice of what carries trunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The kernel's MPTCP where it works, else UDP if there are several links.
@@ -59,7 +59,7 @@ pub(crate) fn udp_config(congestion: Option<&str>) -> Config {
     Config { congestion_control: named.unwrap_or(config.congestion_control), ..config }
 }
 
-/// Decides over what the next trunk is made, and knows why.
+/// Chooses what carries the next trunk, and knows why.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
     choice: Choice,
@@ -117,7 +117,7 @@ impl Decision {
         self.failed = None;
     }
 
-    /// Returns over what trunks go and why, for people; `None` for the kernel's MPTCP or before it is known
+    /// Returns what carries trunks and why, for people; `None` for the kernel's MPTCP or before it is known
     /// that it does not work.
     pub(crate) fn says(&self) -> Option<String> {
         let why = self.why.as_ref().filter(|_| self.may_use_udp())?;

@@ -1,4 +1,4 @@
-//! The connections under the client's trunks that go over UDP, and the decision over what they go.
+//! The client's connections over UDP, and the choice between UDP and the kernel.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +12,7 @@ use anabranch_net::{Clock, Egress};
 use tokio::time::timeout;
 
 use crate::links::Via;
+use crate::links::watch::Links;
 use crate::random::random;
 use crate::socket::{SocketOptions, missing_mptcp};
 use crate::transport::{Choice, Decision, udp_config};
@@ -39,7 +40,7 @@ impl Carriers {
     /// Creates the connections of a client with these links.
     ///
     /// # Errors
-    /// If a link cannot be used as it is named, or if the system has no random numbers.
+    /// If there are too many links, or if the system has no random numbers.
     pub(super) fn new(choice: Choice, via: &[Via], socket: &SocketOptions) -> io::Result<Self> {
         let has_several = via.len() > 1 && via.iter().all(|link| link.cap.is_none());
         let decision = Decision::new(choice, has_several, missing_mptcp());
@@ -52,7 +53,7 @@ impl Carriers {
         self.decision.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns over what trunks go and why, if not over the kernel's MPTCP.
+    /// Returns what carries trunks, and why, unless it is the kernel's MPTCP.
     pub(super) fn says(&self) -> Option<String> {
         self.lock().says()
     }
@@ -72,13 +73,14 @@ impl Carriers {
         self.lock().has_one_path(self.clock.now(), why)
     }
 
-    /// Records whether a trunk over UDP could be made, or why not.
-    pub(super) fn note_udp(&self, failure: Option<String>) {
-        let now = self.clock.now();
-        match failure {
-            Some(why) => self.lock().udp_failed(now, why),
-            None => self.lock().udp_works(),
-        }
+    /// Records that a trunk over UDP could be made.
+    pub(super) fn udp_works(&self) {
+        self.lock().udp_works();
+    }
+
+    /// Records why no trunk over UDP could be made although the server answers over TCP.
+    pub(super) fn udp_failed(&self, why: String) {
+        self.lock().udp_failed(self.clock.now(), why);
     }
 
     /// Connects to any of the server's addresses, first over the link with the name `first`.
@@ -113,7 +115,7 @@ impl Carriers {
         connected.ok_or(failure)
     }
 
-    /// Sends what is due of the connections over UDP. Never returns.
+    /// Runs the timers of the connections over UDP. Never returns.
     pub(super) async fn run(&self) {
         match &self.client {
             Some(client) => client.host().run().await,
@@ -121,20 +123,20 @@ impl Carriers {
         }
     }
 
-    /// Makes new subflows over the link with this index, whose addresses have changed.
-    pub(super) fn renew(&self, link: usize) {
-        if let (Some(client), Some(is_backup)) = (&self.client, backups(&self.via).get(link)) {
-            client.renew(link, *is_backup);
-        }
+    /// Makes new subflows over each link whose addresses change. Never returns.
+    pub(super) async fn follow(&self, links: &Links) {
+        let Some(client) = &self.client else { return std::future::pending().await };
+        let backups = backups(&self.via);
+        links.follow(|link| client.renew(link, backups.get(link).copied().unwrap_or_default())).await;
     }
 }
 
 /// Returns the client in UDP with these links, or with the system's choice if there are none.
 fn client(via: &[Via], socket: &SocketOptions) -> io::Result<Client> {
-    let link = |(link, is_backup): (&Via, bool)| {
-        Ok::<_, io::Error>(Link { egress: Egress::parse(&link.name)?, is_backup })
-    };
-    let mut links = via.iter().zip(backups(via)).map(link).collect::<Result<Vec<_>, _>>()?;
+    // A link may be absent or down when the client starts: each subflow looks whether it is there.
+    let egress = |name: &str| name.parse().map_or_else(|_| Egress::of_device(name), Egress::of_address);
+    let link = |(link, is_backup): (&Via, bool)| Link { egress: egress(&link.name), is_backup };
+    let mut links: Vec<Link> = via.iter().zip(backups(via)).map(link).collect();
     if links.is_empty() {
         links.push(Link { egress: socket.egress.clone(), is_backup: false });
     }
@@ -155,5 +157,13 @@ mod tests {
             .collect();
         assert_eq!(backups(&via), [false, true, true, false]);
         assert_eq!(backups(&via[2..3]), [true]);
+    }
+
+    /// A client has to start while a link is absent: the link may come later.
+    #[test]
+    fn links_may_be_absent_at_the_start() {
+        let via: Vec<Via> = ["absent0", "absent1"].iter().map(|name| Via::new(*name)).collect();
+        let made = client(&via, &SocketOptions::default());
+        assert!(made.is_ok(), "{:?}", made.err());
     }
 }

@@ -357,40 +357,55 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Makes a trunk over what works. If the kernel's connection has one path, UDP is tried, too.
+    /// Makes a trunk over the kernel's MPTCP or over UDP. If the kernel's connection has one path, UDP is tried, too.
     async fn make(&self) -> Result<Made, NoTrunk> {
         let carriers = &self.making.carriers;
+        let mut failure = None;
         if carriers.is_udp() {
             match self.make_in_udp().await {
-                Err(failure) if !failure.is_refused && !carriers.is_only_udp() => {}
+                Err(failed) if !failed.is_refused && !carriers.is_only_udp() => failure = Some(failed.why),
                 made => return made,
             }
         }
         let (Connection { stream, transport }, peer) = self.connect().await?;
+        // Without an answer over TCP either, the failure says nothing of UDP.
+        failure.into_iter().for_each(|why| carriers.udp_failed(why));
         let watched = self.making.links.watch(&stream).map(Arc::new);
         let made = self.make_of(TrunkSocket::Kernel(stream), transport, peer, watched).await?;
         let (trunk, .., own, theirs, _) = &made;
         let tries_udp = why_single_path(*own, *theirs).is_some_and(|why| carriers.has_one_path(why));
-        if tries_udp && let Ok(better) = self.make_in_udp().await {
-            trunk.close();
-            return Ok(better);
+        if tries_udp {
+            match self.make_in_udp().await {
+                Ok(better) => {
+                    trunk.close();
+                    return Ok(better);
+                }
+                Err(failed) => carriers.udp_failed(failed.why),
+            }
         }
         Ok(made)
     }
 
     /// Makes a trunk over UDP.
     async fn make_in_udp(&self) -> Result<Made, NoTrunk> {
-        let made = async {
-            let addresses = self.addresses().await?;
-            let order = self.making.links.order();
-            let connected = self.making.carriers.connect_udp(&addresses, order.first()).await;
-            let connection = connected.map_err(|(peer, why)| NoTrunk::new(peer, why))?;
-            let peer = connection.peer_addr();
-            self.make_of(TrunkSocket::Udp(connection), Transport::Udp, peer, None).await
-        };
-        let made = made.await;
-        self.making.carriers.note_udp(made.as_ref().err().map(|failure| failure.why.clone()));
-        made
+        let carriers = &self.making.carriers;
+        let addresses = self.addresses().await?;
+        let order = self.making.links.order();
+        let connected = carriers.connect_udp(&addresses, order.first()).await;
+        let connection = connected.map_err(|failed| self.unreached(failed))?;
+        let peer = connection.peer_addr();
+        let made = self.make_of(TrunkSocket::Udp(connection), Transport::Udp, peer, None).await?;
+        carriers.udp_works();
+        Ok(made)
+    }
+
+    /// Returns the failure of a trunk to whose server there was no connection. The server's name may have
+    /// other addresses now.
+    fn unreached(&self, (address, why): (Option<SocketAddr>, String)) -> NoTrunk {
+        if let Host::Name(name) = self.making.server.host() {
+            self.making.resolver.distrust(name);
+        }
+        NoTrunk::new(address, why)
     }
 
     /// Makes a trunk of a connection.
@@ -442,19 +457,13 @@ impl Shared {
     }
 
     async fn connect(&self) -> Result<(Connection, SocketAddr), NoTrunk> {
-        let server = &self.making.server;
         let addresses = self.addresses().await?;
         let order = self.making.links.order();
         if order.is_empty() {
             return Err(NoTrunk::new(None, "every link has carried what it may"));
         }
         let raced = race(&addresses, &order, &self.making.socket).await;
-        raced.map_err(|(address, why)| {
-            if let Host::Name(name) = server.host() {
-                self.making.resolver.distrust(name);
-            }
-            NoTrunk::new(address, why)
-        })
+        raced.map_err(|failed| self.unreached(failed))
     }
 }
 

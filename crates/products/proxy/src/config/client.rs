@@ -81,7 +81,7 @@ settings! {
         /// best at once, or over all with their order restored
         "udp-mode" udp_mode: Mode, "best|duplicate|aggregate", Some("best"), Restart;
 
-        /// Over what the connections to the server go: the kernel's MPTCP (`kernel`), Multipath TCP of this
+        /// What carries the connections to the server: the kernel's MPTCP (`kernel`), Multipath TCP of this
         /// program in UDP (`udp`), or what works: `auto` takes UDP if the kernel here, the one of the server
         /// or the path has no MPTCP, and there are several links without caps
         "transport" transport: Choice, "auto|kernel|udp", Some("auto"), Restart;

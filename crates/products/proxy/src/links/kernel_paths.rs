@@ -109,7 +109,7 @@ pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
     links.iter().map(|link| !is_known(link)).collect()
 }
 
-/// Lets the kernel tell the peers again that these endpoints, which it has no more, are removed.
+/// Has the kernel announce the removal of these endpoints again. It no longer has them itself.
 pub(crate) fn remove_again(endpoints: &[Endpoint]) {
     let Ok(manager) = PathManager::open() else { return };
     for endpoint in endpoints {

@@ -18,7 +18,7 @@ pub struct Snapshot {
     pub uptime_s: f64,
     /// The server, if the role is a client.
     pub server: Option<String>,
-    /// Over what the trunks of a client go and why, if not over the kernel's MPTCP.
+    /// What carries the trunks of a client, and why, unless it is the kernel's MPTCP.
     #[serde(default)]
     pub transport: Option<String>,
     /// The addresses at which the role listens.
