@@ -13,10 +13,10 @@
 //! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection gets the request
 //!    for its next range two round trips and [`PREFETCH_MARGIN`] before the end of the current answer.
 //!    Otherwise the link would be idle for a round trip, and then the server would send its whole window in
-//!    one burst. A connection has prefetched requests only while an answer is arriving: by then the scheduler
-//!    knows that the server has ranges, and the right file. It has mostly one of them, and more where ranges
-//!    are short. The turn of a prefetched request comes when the answer before it is done. The time from
-//!    there to its head shows whether the server handles early requests. A prefetched request is cancelled
+//!    one burst. A connection has prefetched requests only while an answer is arriving, or behind one block
+//!    on a connection that has answered before: by then the scheduler knows that the server has ranges, and
+//!    the right file. It has mostly one of them, and more where ranges are short. The turn of a prefetched
+//!    request comes when the answer before it is done. The time from there to its head shows whether the server handles early requests. A prefetched request is cancelled
 //!    only together with the current one, because cancelling it alone would cost the TCP connection. If the
 //!    TCP connection breaks or stalls, the blocks of all its requests go back to the pool.
 //! 3. **Endgame** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range

@@ -53,8 +53,8 @@ pub trait Pool {
         let _ = mirror;
         self.idle()
     }
-    /// Returns how many of these blocks are requested from `mirror` to compare mirrors. They are no part of
-    /// what the connections share.
+    /// Returns how many of these blocks are requested from `mirror` to compare mirrors. They are requested
+    /// beyond the share of a connection.
     fn comparisons_for(&self, mirror: MirrorId) -> u64 {
         let _ = mirror;
         0

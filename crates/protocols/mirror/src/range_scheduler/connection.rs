@@ -23,8 +23,8 @@ pub const RECONNECT_COST: Span = Span::from_millis(50);
 /// request takes one round trip, the answer may begin slowly, and the time is checked only now and then.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
 /// The most prefetched requests of a connection. It has more than one only if they are short, such as single
-/// blocks for comparison. All those that wait must fit, and a long range behind them: else the link is idle
-/// for a round trip.
+/// blocks for comparison. All those that wait should fit, and a long range behind them: else the link is
+/// idle for a round trip.
 const PREFETCHED_MAX: usize = 16;
 /// A request that delivered this many bytes before it failed counts as one that was answered.
 const PROGRESS_BYTES: u64 = 1 << 20;
@@ -226,11 +226,13 @@ impl Connection {
             && self.state == State::Open
             && self.prefetch.len() < PREFETCHED_MAX
             && self.prefetch.iter().all(Fetch::is_whole);
+        // The answer comes in full, as far as is known: it has begun so, or it is one block on a TCP
+        // connection that has answered before, and from a server that never sent less.
+        let keeps_to_it = !self.cold && self.request_blocks_max == u64::MAX;
+        let comes_in_full =
+            |fetch: &Fetch| fetch.is_answered() || keeps_to_it && fetch.end - fetch.at <= BLOCK;
         let answers = |fetch: &&Fetch| {
-            let keeps_to_it = !self.cold && self.request_blocks_max == u64::MAX;
-            let is_short = keeps_to_it && !fetch.has_head && fetch.end - fetch.at <= BLOCK;
-            let goes_on = fetch.is_answered() || is_short;
-            proven && fetch.role == FetchRole::Owner && goes_on && fetch.is_whole()
+            proven && fetch.role == FetchRole::Owner && comes_in_full(fetch) && fetch.is_whole()
         };
         let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.throughput.pace()) else {
             return Time::NEVER;

@@ -59,17 +59,12 @@ impl RangeScheduler {
         }
     }
 
-    /// Requests the next ranges from a connection whose current answer will soon end, unless it has its
-    /// share.
+    /// Requests the next ranges from a connection whose current answer will soon end, unless it has its share
+    /// and nothing to compare.
     pub(super) fn prefetch(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         while self.connections[p].prefetch_at() <= now && pool.idle() > 0 {
-            let mirror = self.connections[p].mirror;
-            let compares = u64::from(pool.comparisons_for(mirror) > 0);
-            let taken = match self.request_size(p, pool).max(compares) {
-                0 => None,
-                size => pool.take(mirror, size),
-            };
-            let Some(blocks) = taken else { return };
+            let (mirror, size) = (self.connections[p].mirror, self.request_size(p, pool));
+            let Some(blocks) = (size > 0).then(|| pool.take(mirror, size)).flatten() else { return };
             self.ask(now, p, blocks, FetchRole::Owner);
         }
     }
@@ -165,9 +160,14 @@ impl RangeScheduler {
     }
 
     /// Returns the number of blocks to request from connection `p` in addition to its requests; none if it
-    /// has its share.
+    /// has its share and nothing to compare. Blocks to compare are requested beyond the share.
     pub(super) fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
-        self.share(p, pool).min(self.connections[p].request_blocks_max)
+        let connection = &self.connections[p];
+        let size = match self.share(p, pool) {
+            0 => u64::from(pool.comparisons_for(connection.mirror) > 0),
+            share => share,
+        };
+        size.min(connection.request_blocks_max)
     }
 
     /// Returns the number of blocks to request from connection `p` in addition to its requests, before

@@ -76,11 +76,11 @@ impl Line {
     /// they arrive: in order, a link that was full all the time seems to pause for a round trip.
     fn arrived(&mut self, sample: &TcpSample) -> u64 {
         // Another TCP connection counts from zero.
-        if sample.received_bytes < self.received {
+        if sample.received_bytes < self.received || sample.segments < self.segments {
             (self.received, self.segments) = (0, 0);
         }
         let in_order = sample.received_bytes - self.received;
-        let segments = sample.segments.wrapping_sub(self.segments);
+        let segments = sample.segments - self.segments;
         (self.received, self.segments) = (sample.received_bytes, sample.segments);
         if sample.segments == 0 { in_order } else { u64::from(segments) * self.mss_bytes() }
     }
