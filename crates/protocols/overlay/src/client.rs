@@ -15,6 +15,7 @@ use crate::call::{Call, Reach, Sent, draw};
 use crate::domain::{Domain, PathChoice};
 use crate::message::{Body, Message, PathsRequest, Route, Routes, TARGETS_MAX, Wanted};
 use crate::publication::{Publication, ScopeKey, SignedPublication};
+use crate::rendezvous::rules::check_place;
 
 /// How long a receiver asks for changes of its paths, in seconds, and when it asks again at the latest.
 const WATCH_LEASE_S: u16 = 30;
@@ -67,11 +68,8 @@ impl Member {
     /// the owner of its scope has signed it.
     #[must_use]
     pub fn believes(&self, now: Time, signed: &SignedPublication) -> bool {
-        let publication = &signed.publication;
-        let is_host = publication.node.index() < self.domain.graph.nodes().len()
-            && !self.domain.is_forwarder(publication.node);
-        let key = self.domain.scope_key(publication.name.scope()).filter(|_| is_host);
-        key.is_some_and(|key| signed.check(&self.domain.name, key, self.since_1970(now)).is_ok())
+        let key = check_place(&self.domain, &signed.publication);
+        key.is_ok_and(|key| signed.check(&self.domain.name, key, self.since_1970(now)).is_ok())
     }
 }
 

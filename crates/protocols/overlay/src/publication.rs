@@ -365,6 +365,11 @@ impl Key {
         Self { name: publication.name.clone(), node: publication.node, port: publication.port }
     }
 
+    /// Returns the greatest key of a name.
+    pub(crate) const fn last_of(name: Name) -> Self {
+        Self { name, node: NodeId(u32::MAX), port: u16::MAX }
+    }
+
     /// Returns the key as bytes, which no other key has.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

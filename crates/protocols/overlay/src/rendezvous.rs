@@ -9,7 +9,7 @@
 //! If one process is not enough, several share their records: [`shared`]. The rules are the same.
 
 mod record;
-mod rules;
+pub(crate) mod rules;
 pub mod shared;
 #[cfg(test)]
 mod tests;
@@ -273,14 +273,14 @@ impl Rendezvous {
         };
         let all = self.kept.range((from, Bound::Unbounded));
         let all = all.take_while(|(key, _)| scope.as_ref().is_none_or(|scope| key.name.scope() == scope));
-        let (mut found, mut last, mut rest) = (Vec::new(), None, None);
+        let (mut found, mut last, mut rest) = (Vec::new(), None::<&Key>, None);
         for (looked, (key, entry)) in all.enumerate() {
             if looked == CANDIDATES_MAX || found.len() == ANSWERS_MAX {
-                rest = Some(Position { cursor: 0, after: last });
+                rest = Some(Position { cursor: 0, after: last.cloned() });
                 break;
             }
             found.extend((!entry.over).then_some(&entry.record.signed));
-            last = Some(key.clone());
+            last = Some(key);
         }
         let page = Page::of(found, 0, rest);
         self.counters.listed(page)

@@ -95,7 +95,7 @@ impl Page {
             let here = Position { cursor, after: Some(Key::of(&signed.publication)) };
             used += bytes.len();
             // Whichever position ends the page, there is room for it.
-            if used + here.len().max(rest_bytes) > MESSAGE_MAX || page.publications.len() == 255 {
+            if used + here.len().max(rest_bytes) > MESSAGE_MAX {
                 page.next = last;
                 return page;
             }

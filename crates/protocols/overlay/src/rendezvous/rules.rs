@@ -120,7 +120,7 @@ pub(super) fn check(
 }
 
 /// Checks that the domain has the scope and the host of a publication. Returns the key of the scope.
-pub(super) fn check_place<'a>(
+pub(crate) fn check_place<'a>(
     domain: &'a Domain,
     publication: &Publication,
 ) -> Result<&'a PublicKey, Rejection> {

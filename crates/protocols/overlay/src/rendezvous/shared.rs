@@ -25,7 +25,6 @@ use std::sync::Arc;
 use anabranch_algo::{Machine, Output, Span, Time};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::peer::Peer;
-use anabranch_topology::graph::NodeId;
 use anabranch_topology::keyed::DomainKey;
 
 use super::rules::{self, ANSWERS_MAX, Asked, CANDIDATES_MAX};
@@ -513,7 +512,7 @@ fn next_step(request: PageRequest, parts: u32, mut names: Vec<Name>, next: u64) 
     let PageRequest { scope, from } = request;
     names.retain(|name| {
         scope.as_ref().is_none_or(|scope| name.scope() == scope)
-            && from.after.as_ref().is_none_or(|after| *name >= after.name)
+            && from.after.as_ref().is_none_or(|after| Key::last_of(name.clone()) > *after)
     });
     names.sort();
     names.dedup();
@@ -529,8 +528,7 @@ fn next_step(request: PageRequest, parts: u32, mut names: Vec<Name>, next: u64) 
     }
     if names.len() > ANSWERS_MAX {
         names.truncate(ANSWERS_MAX);
-        let last =
-            names.last().map(|name| Key { name: name.clone(), node: NodeId(u32::MAX), port: u16::MAX });
+        let last = names.last().cloned().map(Key::last_of);
         rest = Some(Position { cursor: from.cursor, after: last });
     }
     Step::Ask(Ask::Tables(names), Asks::Page { from, rest })
