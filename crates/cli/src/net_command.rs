@@ -40,9 +40,10 @@ use args::{Cost, Net, NetCommand, Paths, Show};
 
 /// Runs a command about networks.
 ///
-/// # Errors 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a
-/// file cannot be written or exists already, 4 if a service does not answer, 7 if the lines of a domain
-/// cannot be trusted, 1 if a domain cannot be set up.
+/// # Errors
+/// 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 4 if a service
+/// does not answer, 6 if a file cannot be written or exists already, 7 if the lines of a domain cannot be
+/// trusted, 1 if a domain cannot be set up.
 pub fn net(args: &Net) -> Outcome {
     match &args.command {
         NetCommand::Show(args) => show(args),

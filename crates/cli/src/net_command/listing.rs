@@ -1,9 +1,12 @@
 //! Lists what is published in a network, for `anabranch net ls`.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anabranch::network::{Listing, Place, Publication, Scope, list};
+use anabranch::network::{Name, Place, Publication, Scope, list};
 use anabranch_algo::Span;
+use anabranch_mmtp::ContentId;
 use serde::Serialize;
 
 use super::args::Ls;
@@ -49,7 +52,11 @@ pub(super) fn ls(args: &Ls) -> Outcome {
     let scope = args.scope.as_deref().map(scope).transpose()?;
     let place = args.member.place()?;
     let listing = list(&place, scope.as_ref(), args.most as usize, ANSWER_WITHIN, &stop_on_signals()?)?;
-    let text = if args.json { objects(&place, &listing) } else { table(&rows(&place, &listing)) };
+    let text = if args.json {
+        objects(&place, &listing.publications)
+    } else {
+        table(&rows(&place, &listing.publications))
+    };
     print(text.as_bytes())?;
     if listing.publications.is_empty() && !args.json {
         let what = scope.map_or_else(String::new, |scope| format!(" under {scope}/"));
@@ -73,24 +80,30 @@ fn scope(text: &str) -> Outcome<Scope> {
     let alone = text.strip_suffix('/').unwrap_or(text);
     if alone.contains('/') {
         return Err(Failure::usage(format!(
-            "{} is a name, expected a scope, which is what names begin with: films of films/film.mkv",
+            "{} is a name, expected a scope: the part before the slash, such as films",
             printable(text)
         )));
     }
     alone.parse().map_err(|e: anabranch::network::NameError| Failure::usage(printable(&e.to_string())))
 }
 
-/// Whether no host publishes a newer content than this under the name.
-fn is_newest(listing: &Listing, publication: &Publication) -> bool {
-    let first = listing.publications.partition_point(|other| other.name < publication.name);
-    let same = listing.publications[first..].iter().take_while(|other| other.name == publication.name);
-    same.map(|other| other.version_ms).max().is_none_or(|newest| publication.version_ms == newest)
+/// Returns the newest content under each name: the one of the publication with the latest version.
+fn newest(publications: &[Publication]) -> BTreeMap<&Name, ContentId> {
+    let mut latest: BTreeMap<&Name, &Publication> = BTreeMap::new();
+    for publication in publications {
+        let known = latest.entry(&publication.name).or_insert(publication);
+        if publication.version_ms > known.version_ms {
+            *known = publication;
+        }
+    }
+    latest.into_iter().map(|(name, publication)| (name, publication.content)).collect()
 }
 
 /// Puts publications of the same content together; of a name the newest content comes first.
-fn rows<'a>(place: &'a Place, listing: &'a Listing) -> Vec<Row<'a>> {
+fn rows<'a>(place: &'a Place, publications: &'a [Publication]) -> Vec<Row<'a>> {
+    let newest = newest(publications);
     let mut rows: Vec<Row<'a>> = Vec::new();
-    for publication in &listing.publications {
+    for publication in publications {
         let host = place.name_of(publication.node);
         let is_same = |row: &&mut Row<'_>| row.publication.content == publication.content;
         let of_name = rows.iter_mut().rev().take_while(|row| row.publication.name == publication.name);
@@ -98,13 +111,14 @@ fn rows<'a>(place: &'a Place, listing: &'a Listing) -> Vec<Row<'a>> {
             Some(row) if row.hosts.last() != Some(&host) => row.hosts.push(host),
             Some(_) => {}
             None => {
-                rows.push(Row { publication, hosts: vec![host], newest: is_newest(listing, publication) });
+                let newest = newest[&publication.name] == publication.content;
+                rows.push(Row { publication, hosts: vec![host], newest });
             }
         }
     }
     // The rows of a name are neighbours, and this sort keeps the order of equal ones.
     rows.sort_by(|a, b| {
-        let key = |row: &Row<'a>| (&row.publication.name, std::cmp::Reverse(row.publication.version_ms));
+        let key = |row: &Row<'a>| (&row.publication.name, !row.newest, Reverse(row.publication.version_ms));
         key(a).cmp(&key(b))
     });
     rows
@@ -130,7 +144,8 @@ fn table(rows: &[Row<'_>]) -> String {
     out
 }
 
-fn objects(place: &Place, listing: &Listing) -> String {
+fn objects(place: &Place, publications: &[Publication]) -> String {
+    let newest = newest(publications);
     let object = |publication: &Publication| {
         json::text(
             "publication",
@@ -142,12 +157,35 @@ fn objects(place: &Place, listing: &Listing) -> String {
                 content: publication.content.to_string(),
                 length: publication.content.length,
                 collection: publication.collection,
-                newest: is_newest(listing, publication),
+                newest: newest[&publication.name] == publication.content,
                 changed_ms: publication.version_ms,
                 issued_ms: publication.issued_ms,
                 lease_s: publication.lease_s,
             },
         )
     };
-    listing.publications.iter().map(object).collect()
+    publications.iter().map(object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hosts may have the same bytes in files of different ages.
+    #[test]
+    fn the_newest_content_is_that_of_all_its_hosts() {
+        let publication = |node: u32, version_ms: u64, byte: u8| Publication {
+            name: "films/film.mkv".parse().expect("a name"),
+            content: ContentId { root: [byte; 32], length: 7 },
+            collection: false,
+            node: anabranch_topology::graph::NodeId(node),
+            port: 1,
+            version_ms,
+            issued_ms: 0,
+            lease_s: 60,
+        };
+        let all = [publication(1, 5, 1), publication(2, 9, 1), publication(3, 7, 2)];
+        let newest = newest(&all);
+        assert!(newest.values().eq([&all[0].content]));
+    }
 }
