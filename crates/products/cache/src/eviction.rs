@@ -47,7 +47,7 @@ struct Queue<K> {
     bytes: u64,
 }
 
-/// Names of objects that have left the small queue, as many as the objects of the main queue.
+/// Names of objects that have left the small queue, at most as many as there are objects.
 #[derive(Clone, Debug)]
 struct Ghosts<K> {
     keys: VecDeque<(K, u64)>,
@@ -80,12 +80,6 @@ impl<K: Ord + Clone> Eviction<K> {
     pub fn request(&mut self, key: &K) -> bool {
         let entry = self.entries.get_mut(key);
         entry.map(|entry| entry.requests = (entry.requests + 1).min(REQUESTS_MAX)).is_some()
-    }
-
-    /// Returns the size of an object in bytes, if the store has it.
-    #[must_use]
-    pub fn bytes_of(&self, key: &K) -> Option<u64> {
-        self.entries.get(key).map(|entry| entry.bytes)
     }
 
     /// Returns the bytes of all objects.
@@ -132,7 +126,7 @@ impl<K: Ord + Clone> Eviction<K> {
         if let Some(entry) = self.entries.remove(key) {
             let queue = if entry.is_main { &mut self.main } else { &mut self.small };
             queue.bytes -= entry.bytes;
-            // Its place in the queue is skipped later; places without entries never outnumber the others.
+            // Its place in the queue is skipped later; a queue is cleaned before most of its places are empty.
             if queue.keys.len() > 2 * self.entries.len() + 16 {
                 let entries = &self.entries;
                 for queue in [&mut self.small, &mut self.main] {
@@ -148,13 +142,8 @@ impl<K: Ord + Clone> Eviction<K> {
             let is_small_full = self.small.bytes > self.capacity_bytes / SMALL_PART;
             let from_small = self.small.bytes > 0 && (is_small_full || self.main.bytes == 0);
             let queue = if from_small { &mut self.small } else { &mut self.main };
-            let Some((key, number)) = queue.keys.pop_front() else {
-                // Only objects of no bytes are left in the other queue.
-                let other = if from_small { &mut self.main } else { &mut self.small };
-                let (key, _) = other.keys.pop_front()?;
-                self.entries.remove(&key);
-                return Some(key);
-            };
+            // The queue has bytes, so it has keys.
+            let (key, number) = queue.keys.pop_front()?;
             let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.number == number) else {
                 continue;
             };

@@ -79,8 +79,9 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.server.stop();
+        // The server waits for reads, which end when their transfers do.
         self.desk.stop();
+        self.server.stop();
         // The threads of fetches hold the store, which another cache could not open meanwhile.
         for _ in 0..END_POLLS_MAX {
             if Arc::strong_count(&self.desk) == 1 {

@@ -188,7 +188,7 @@ impl Desk {
             self.counters.count(Count::Hits);
             return Ok(Self::stored(object, target, None, "hit"));
         }
-        self.fly(key, digest, None, target)
+        self.fly(key, digest, None, target.media_type.to_owned(), target)
     }
 
     /// Answers with a file that may change. A file without a fresh copy costs a request for its head.
@@ -217,7 +217,8 @@ impl Desk {
                             return Ok(Self::stored(object, target, Some(fields), "hit"));
                         }
                     }
-                    return self.fly(key, None, Some(new), target);
+                    let media_type = head.content_type.unwrap_or_else(|| target.media_type.to_owned());
+                    return self.fly(key, None, Some(new), media_type, target);
                 }
                 Err(error) => errors.push((url.clone(), error)),
             }
@@ -259,8 +260,8 @@ impl Desk {
         revalidated.insert(key.clone(), fields.clone());
     }
 
-    /// Fills `out` with bytes of a stored object. A damaged block is fetched anew; if it cannot be had,
-    /// the object is removed.
+    /// Fills `out` with bytes of a stored object. A damaged block is fetched anew; if it cannot be had, or is
+    /// damaged again, the object is removed.
     ///
     /// # Errors
     /// If the bytes cannot be read.
@@ -271,11 +272,12 @@ impl Desk {
         offset: u64,
         out: &mut [u8],
     ) -> Result<(), ReadError> {
+        let mut last = None;
         loop {
             match object.read_at(offset, out) {
                 Err(ReadError::Damaged(Some(block))) => {
                     self.store.count_damaged();
-                    let repaired = self.repair(object, sources, block);
+                    let repaired = last.replace(block) != Some(block) && self.repair(object, sources, block);
                     let url = object.meta().url.clone();
                     (self.listener)(&Event::Damaged { url, block, repaired });
                     if !repaired {

@@ -102,8 +102,9 @@ impl Flight {
 
     /// Says the length of the whole.
     pub(super) fn set_length(&self, length: u64) {
-        self.lock().length = Some(length);
-        self.changed.notify_all();
+        if self.lock().length.replace(length) != Some(length) {
+            self.changed.notify_all();
+        }
     }
 
     /// Says how many bytes have been written.

@@ -136,8 +136,9 @@ impl Upstream {
         let mut poller = Poller::new(self.clock);
         let (mut head, mut body, mut end) = (None, Vec::new(), None);
         while end.is_none() {
-            let failed = poller.wait([(idle.client.fd(), Interest::Read)], Time::NEVER).err();
-            end = failed.map(|e| Err(FetchError::Broken(e.to_string())));
+            // After this error the client is dropped, and its fetch with it.
+            let waited = poller.wait([(idle.client.fd(), Interest::Read)], Time::NEVER);
+            waited.map_err(|e| FetchError::Broken(e.to_string()))?;
             idle.client.events(|event| match event {
                 Event::Head { head: new, .. } => head = Some(*new),
                 Event::Body { bytes, .. } => body.extend_from_slice(&bytes),

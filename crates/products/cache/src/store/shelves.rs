@@ -74,7 +74,7 @@ impl Store {
         // The oldest is the first to go.
         objects.sort_by_key(|(.., changed)| *changed);
         for (key, bytes, _) in objects {
-            store.admit(key, bytes);
+            store.admit(&mut store.index(), key, bytes);
         }
         Ok(store)
     }
@@ -106,17 +106,17 @@ impl Store {
         self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an object to the index, and removes the files of those that must go for it.
-    fn admit(&self, key: Key, bytes: u64) {
-        // The files go under the lock, so that none goes that has just been written anew.
-        let mut index = self.index();
+    /// Adds an object, whose file is in its place, to the index, and removes the files of those that must go
+    /// for it. Files come and go under the lock, so that none goes that has just been written anew.
+    fn admit(&self, index: &mut Eviction<Key>, key: Key, bytes: u64) {
         for gone in index.insert(key, bytes) {
             self.0.evicted.fetch_add(1, Ordering::Relaxed);
             let _ = fs::remove_file(self.path(&gone));
         }
     }
 
-    /// Returns an object, and counts the request for it. An object whose hashes are damaged is removed.
+    /// Returns an object, and counts the request for it. An object whose hashes are damaged, or whose file is
+    /// gone, is removed. One that cannot be opened now, for lack of descriptors for example, is kept.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Object> {
         if !self.index().request(key) {
@@ -124,11 +124,15 @@ impl Store {
         }
         match Object::open(&self.path(key), key) {
             Ok(object) => Some(object),
-            Err(error) => {
-                if matches!(error, ReadError::Damaged(_)) {
-                    self.0.damaged.fetch_add(1, Ordering::Relaxed);
-                }
+            Err(ReadError::Damaged(_)) => {
+                self.count_damaged();
                 self.remove(key);
+                None
+            }
+            Err(ReadError::Io(error)) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    self.remove(key);
+                }
                 None
             }
         }
@@ -157,10 +161,11 @@ impl Store {
         let path = self.path(key);
         let Some(directory) = path.parent() else { return Err(io::ErrorKind::InvalidFilename.into()) };
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let mut index = self.index();
         fs::rename(incoming, &path)?;
-        File::open(directory)?.sync_all()?;
-        self.admit(key.clone(), bytes);
-        Ok(())
+        self.admit(&mut index, key.clone(), bytes);
+        drop(index);
+        File::open(directory)?.sync_all()
     }
 
     /// Returns the numbers of the store.

@@ -145,3 +145,22 @@ proptest! {
         prop_assert!(object.read_at(length as u64, &mut [0]).is_err());
     }
 }
+
+/// A lack of descriptors or memory says nothing about an object.
+#[test]
+fn an_object_that_cannot_be_opened_now_stays() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::open(dir.path(), 1 << 30).unwrap();
+    drop(put(&store, 100, 1));
+    let (path, aside) = (store.path(&key(1)), dir.path().join("aside"));
+    fs::rename(&path, &aside).unwrap();
+    // Opening a loop of links is an error of the system, as too many open files are.
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    assert!(store.get(&key(1)).is_none());
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(read(&store.get(&key(1)).unwrap()).unwrap(), bytes(100, 1));
+    // A file that is gone is no object any more.
+    fs::remove_file(&path).unwrap();
+    assert!(store.get(&key(1)).is_none());
+    assert_eq!(store.counters().objects, 0);
+}

@@ -13,6 +13,9 @@ use crate::gateway::upstream::DOCUMENT_BYTES_MAX;
 use crate::preset::{Document, Target, rewrite_index};
 use crate::store::{Key, Meta, Object, Writer};
 
+/// The most documents that are revalidated at once while stale ones are used.
+const BACKGROUND_MAX: usize = 64;
+
 /// A request for a document.
 struct Wanted<'a> {
     key: Key,
@@ -31,7 +34,9 @@ impl Desk {
         document: Document,
         target: &Target,
     ) -> Result<Answer, Failure> {
-        let key = Key::of_url(&format!("{} {}", document.accept, target.sources[0]));
+        // The links of an index depend on the settings of its route.
+        let links = document.is_index.then_some((&route.sources, &route.files));
+        let key = Key::of_url(&format!("{} {} {links:?}", document.accept, target.sources[0]));
         let wanted = Wanted { key, route, depth, document, target };
         match self.stored_document(&wanted) {
             Some((answer, Verdict::Fresh)) => {
@@ -45,7 +50,7 @@ impl Desk {
             }
             _ => {}
         }
-        // Others who want the same wait for the one who asks, and use its answer if it may be kept.
+        // Only one request at a time asks for a document. The others wait, and use its answer if it may be kept.
         let turn = Arc::clone(lock(&self.asking).entry(wanted.key.clone()).or_default());
         let answer = {
             let _turn = lock(&turn);
@@ -170,10 +175,13 @@ impl Desk {
         writer.finish(key, meta)
     }
 
-    /// Asks for a document on another thread, unless one does already.
+    /// Asks for a document on another thread, unless one does already or too many threads ask.
     fn revalidate_behind(self: &Arc<Self>, wanted: &Wanted<'_>) {
-        if !lock(&self.background).insert(wanted.key.clone()) {
-            return;
+        {
+            let mut background = lock(&self.background);
+            if background.len() >= BACKGROUND_MAX || !background.insert(wanted.key.clone()) {
+                return;
+            }
         }
         let (desk, key, depth, document) =
             (Arc::clone(self), wanted.key.clone(), wanted.depth, wanted.document);

@@ -27,6 +27,7 @@ struct Plan {
     digest: Option<Digest>,
     /// The fields of the server, if the object may change.
     fields: Option<CacheFields>,
+    media_type: String,
     sources: Vec<String>,
     flight: Arc<Flight>,
     writer: Writer,
@@ -39,13 +40,13 @@ impl Desk {
         key: Key,
         digest: Option<Digest>,
         fields: Option<CacheFields>,
+        media_type: String,
         target: &Target,
     ) -> Result<Answer, Failure> {
-        let media_type = target.media_type.to_owned();
         let answer = |flight: Arc<Flight>, how| Answer {
             body: Source::Flight(flight),
             tag: digest.map(|digest| Key::of_digest(&digest).as_str().to_owned()),
-            media_type,
+            media_type: media_type.clone(),
             fields: fields.clone(),
             how,
         };
@@ -76,6 +77,7 @@ impl Desk {
             key: entry.key().clone(),
             digest,
             fields: fields.clone(),
+            media_type: media_type.clone(),
             sources: target.sources.clone(),
             flight: Arc::clone(&flight),
             writer,
@@ -143,7 +145,8 @@ impl Desk {
         }
         let url = plan.sources[0].clone();
         let verified = plan.digest.map(|digest| digest.to_string());
-        let meta = Meta { url: url.clone(), media_type: None, verified, fields: plan.fields };
+        let meta =
+            Meta { url: url.clone(), media_type: Some(plan.media_type), verified, fields: plan.fields };
         lock(&self.revalidated).remove(&plan.key);
         if let Err(error) = plan.writer.finish(&plan.key, &meta) {
             (self.listener)(&Event::NotStored { url, why: error.to_string() });
