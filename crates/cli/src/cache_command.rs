@@ -120,6 +120,10 @@ fn run(args: &Cache) -> Outcome {
 fn load(path: &Path) -> Outcome<Config> {
     let cannot = |e| Failure::usage(format!("cannot read {}: {e}", show(path))).at(path);
     let mut text = String::new();
-    File::open(path).map_err(cannot)?.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(cannot)?;
+    File::open(path).map_err(cannot)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(cannot)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let says = format!("{} is longer than {FILE_BYTES_MAX} bytes", show(path));
+        return Err(Failure::usage(says).at(path));
+    }
     Config::parse(&text).map_err(|e| Failure::usage(format!("{}: {e}", show(path))).at(path))
 }
