@@ -30,9 +30,9 @@ mod probability;
 mod tests;
 
 pub use ap_choice::{APS_USED_MAX, choose_aps};
-pub use beacon_handover::{BEACONS_MAX, BeaconHandover, LEAD_BEACONS, WINDOW as BEACON_WINDOW};
+pub use beacon_handover::{BEACONS_MAX, BeaconHandover, LEAD_BEACONS};
 pub use channel_slots::{ChannelSlots, IDLE_MAX, SLOT, SlotRule};
-pub use frame_window::{APS_MAX, FRAMES_MAX, FrameCounts, FrameWindow, GAP_MAX, WINDOW as FRAME_WINDOW};
+pub use frame_window::{APS_MAX, FRAMES_MAX, FrameCounts, FrameWindow, GAP_MAX};
 pub use marking::{ApState, MarkingRule};
 pub use packet_time::{Airtime, PacketTime, RETRIES_MAX};
 pub use probability::Probability;

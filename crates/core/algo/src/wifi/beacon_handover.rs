@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::{Span, Time};
 
 /// The time for which beacons count.
-pub const WINDOW: Span = Span::from_secs(2);
+const WINDOW: Span = Span::from_secs(2);
 /// The number of beacons by which another AP must lead the current one (Δ).
 pub const LEAD_BEACONS: u32 = 10;
 /// The most beacons that are remembered; with more, the oldest goes early. An AP sends about ten a second.

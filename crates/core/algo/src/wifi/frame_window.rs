@@ -18,7 +18,7 @@ use super::Probability;
 use crate::{Span, Time};
 
 /// The time for which frames count.
-pub const WINDOW: Span = Span::from_millis(500);
+const WINDOW: Span = Span::from_millis(500);
 /// The most APs of a window.
 pub const APS_MAX: usize = 64;
 /// The most frames of a window, of 8 bytes each: half a second of 802.11n with four spatial streams. With

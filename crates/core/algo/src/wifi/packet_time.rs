@@ -32,12 +32,6 @@ impl PacketTime {
         self.0
     }
 
-    /// Returns the time, rounded to the nearest nanosecond.
-    #[must_use]
-    pub const fn as_span(self) -> Span {
-        Span::from_nanos((self.0 >> BITS) + (self.0 >> (BITS - 1) & 1))
-    }
-
     /// Returns `self / span` in units of 2⁻⁶², at most one; one if the span is zero.
     pub(super) const fn per(self, span: Span) -> Probability {
         if span.as_nanos() == 0 {
