@@ -424,7 +424,9 @@ impl<P: Packet> EventLink<P> {
         if self.config.station.is_some() && !self.granted {
             return;
         }
-        if matches!(self.aqm, Aqm::Codel(_) | Aqm::FqCodel(_)) {
+        // A packet that is sent again stays at the head.
+        let is_retry = self.radio.as_ref().is_some_and(|radio| radio.failed() > 0);
+        if !is_retry && matches!(self.aqm, Aqm::Codel(_) | Aqm::FqCodel(_)) {
             self.select_head(at);
         }
         if let Some(head) = self.queue.front() {
