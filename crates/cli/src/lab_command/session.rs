@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anabranch_lab::linux;
-use anabranch_lab::scenario::{Duration, Groups, Scenario, StackSettings, TraceFile, Transport};
+use anabranch_lab::scenario::{Duration, Groups, Scenario, StackSettings, Steering, TraceFile, Transport};
 
 use super::args::{Down, Exec, Status, Up};
 use super::find::{FoundScenario, find, wrong};
@@ -77,8 +77,11 @@ fn hosts_only(mut scenario: Scenario) -> Scenario {
             "flow {name} is {whose}'s: run `anabranch {serve}` on {name}.tx and `anabranch get` on {name}.rx"
         ));
     }
-    for flow in scenario.flow.values_mut().filter(|flow| flow.groups == Groups::Auto) {
-        flow.groups = Groups::All;
+    for flow in scenario.flow.values_mut() {
+        flow.steering = Steering::None;
+        if flow.groups == Groups::Auto {
+            flow.groups = Groups::All;
+        }
     }
     scenario
 }
