@@ -235,10 +235,12 @@ impl MeasureContext<'_> {
         };
         let totals: Vec<u64> = self.window.steps().map(total).collect();
         let steps = totals.len().saturating_sub(1).max(1) as f64;
-        let mean = totals.iter().zip(totals.iter().skip(1)).map(|(a, b)| b - a).sum::<u64>() as f64 / steps;
+        let all = totals.last().zip(totals.first()).map_or(0, |(last, first)| last - first);
+        // A flow that got nothing waited all the time.
+        let least = (all as f64 / steps / 20.0).max(f64::MIN_POSITIVE);
         let (mut longest, mut gap) = (0, 0);
         for pair in totals.windows(2) {
-            gap = if ((pair[1] - pair[0]) as f64) < mean / 20.0 { gap + 1 } else { 0 };
+            gap = if ((pair[1] - pair[0]) as f64) < least { gap + 1 } else { 0 };
             longest = longest.max(gap);
         }
         longest as f64 * self.step_s()

@@ -34,7 +34,7 @@ use segment::SegmentKind;
 pub use segment::{ACK_BYTES, Segment, SubflowId};
 use send_backlog::{PayloadKind, SendBacklog};
 use steering::Heard;
-pub use steering::SteeringConfig;
+pub use steering::{AccessPoint, SteeringConfig};
 
 /// A packet flow, numbered in the order in which it was added.
 pub type FlowId = usize;

@@ -32,18 +32,17 @@ impl PacketLayout {
     /// Returns the layout of TCP, or of MPTCP if the flow has several paths. Packet flows of the simulator
     /// count these headers too.
     pub(crate) const fn tcp(packet_bytes: u64, paths: usize) -> Self {
-        let option = if paths > 1 { MPTCP_OPTION_BYTES } else { 0 };
-        let payload_bytes = match packet_bytes.saturating_sub(TCP_HEADER_BYTES + option) {
-            0 => 1,
-            payload => payload,
-        };
-        Self { wire_bytes: packet_bytes, payload_bytes }
+        Self::with_option(packet_bytes, if paths > 1 { MPTCP_OPTION_BYTES } else { 0 })
     }
 
     /// Returns the layout of a full segment of this project's TCP, or of its MPTCP: a data sequence signal
     /// with numbers of 64 bits.
     pub(crate) const fn stack(packet_bytes: u64, is_mptcp: bool) -> Self {
-        let option = if is_mptcp { STACK_DSS_BYTES } else { 0 };
+        Self::with_option(packet_bytes, if is_mptcp { STACK_DSS_BYTES } else { 0 })
+    }
+
+    /// Returns the layout of a TCP segment with so many bytes of an option of Multipath TCP.
+    const fn with_option(packet_bytes: u64, option: u64) -> Self {
         let payload_bytes = match packet_bytes.saturating_sub(TCP_HEADER_BYTES + option) {
             0 => 1,
             payload => payload,

@@ -24,6 +24,7 @@ use crate::World;
 use crate::outcome::{Row, Run};
 use crate::scenario::Scenario;
 use crate::scenario::notes::{Range, lookup_in};
+pub(crate) use text::fill;
 use text::short;
 
 /// Most cases whose runs are drawn; the table and the dots show all cases.

@@ -2,7 +2,7 @@
 //! licentiate thesis, papers II and III).
 //!
 //! ```text
-//!  grid of Bursts × policies ── Task::run: one simulation ──▶ Completion ──▶ Study ──▶ table, figure, page
+//!  grid of Bursts × policies ── Task::run: one simulation ──▶ Completion ──▶ Row ──▶ table, figure, page
 //! ```
 //!
 //! A connection of Multipath TCP has two paths. All data goes over the first, the *primary* path; the second

@@ -6,6 +6,7 @@ use super::network::Rule;
 use super::rank_gain::{RANKS, RankGain};
 use super::rank_pairs::{PAIR_DRAWS_MAX, PairGain, SETTINGS};
 use super::study::{CAPACITIES_MBITS, Clients, Gain, Mean, POLICIES, Study, World};
+use crate::report::fill;
 
 /// Text of the page; `{{NAME}}` stands for a table.
 const PAGE: &str = include_str!("report.md");
@@ -67,9 +68,7 @@ impl Page {
             ("checks", checks(&self.checks)),
             ("residual", format!("{:.1}", 100.0 * self.study.residual.0.max(self.long_queues.residual.0))),
         ];
-        places.iter().fold(PAGE.to_owned(), |page, (name, text)| {
-            page.replace(&format!("{{{{{name}}}}}"), text.trim_end())
-        })
+        fill(PAGE, &places)
     }
 
     fn summary(&self) -> String {

@@ -8,6 +8,7 @@ use super::grid::{Bed, Paths, Transport};
 use super::row::Row;
 use super::workload::{DEADLINE, PAGES};
 use crate::report::dot_chart::{DotChart, DotPanel};
+use crate::report::fill;
 
 /// Text of the page; `{{NAME}}` stands for a part that is computed.
 const PAGE: &str = include_str!("report.md");
@@ -207,7 +208,5 @@ pub fn markdown(rows: &[Row], seeds: u64) -> String {
         ("seeds", seeds.to_string()),
         ("deadline", DEADLINE.to_string()),
     ];
-    places
-        .iter()
-        .fold(PAGE.to_owned(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text.trim_end()))
+    fill(PAGE, &places)
 }

@@ -139,17 +139,9 @@ fn simulate(task: &Task) -> Result<Vec<Vec<Span>>, String> {
 
 /// Adds a flow without end on a path, which starts after `start_us` microseconds.
 fn background(simulation: &mut Simulation, path: TcpPath, start_us: u64) {
-    simulation.packet_flows_mut().flow(&FlowConfig {
-        paths: vec![(algorithm(BACKGROUND).into(), path.down, Some(path.up), 0)],
-        packet_bytes: 1_500,
-        packets: None,
-        start: Time::ZERO + Span::from_micros(start_us),
-        stop: None,
-        detect: None,
-        ack_delay: None,
-        mirrors: None,
-        steering: None,
-    });
+    let start = Time::ZERO + Span::from_micros(start_us);
+    let config = FlowConfig::endless(algorithm(BACKGROUND).into(), path.down, path.up, start);
+    simulation.packet_flows_mut().flow(&config);
 }
 
 /// Returns the time from `start` until the last byte of a page; [`Span::MAX`] if it never came.

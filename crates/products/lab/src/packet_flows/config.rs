@@ -33,3 +33,20 @@ pub struct FlowConfig {
     /// The WiFi access points between which the receiver steers; `None` if it does not.
     pub steering: Option<SteeringConfig>,
 }
+
+impl FlowConfig {
+    /// Returns the settings of a flow without end on one path, in packets of 1,500 bytes.
+    pub(crate) fn endless(controller: ControllerKind, route: RouteId, back: RouteId, start: Time) -> Self {
+        Self {
+            paths: vec![(controller, route, Some(back), 0)],
+            packet_bytes: 1_500,
+            packets: None,
+            start,
+            stop: None,
+            detect: None,
+            ack_delay: None,
+            mirrors: None,
+            steering: None,
+        }
+    }
+}

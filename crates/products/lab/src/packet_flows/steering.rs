@@ -25,15 +25,24 @@ const TURN: Span = Span::from_millis(200);
 /// The time that a new association takes, with its address and its subflow.
 const ASSOCIATION: Span = Span::from_secs(1);
 
+/// The access point of a path.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessPoint {
+    /// The link by which it sends.
+    pub link: LinkId,
+    /// The number of its channel.
+    pub channel: u16,
+    /// The most retries of a packet.
+    pub retries: u32,
+}
+
 /// The access points of a flow's paths, and what its receiver does about them.
 #[derive(Clone, Debug)]
 pub struct SteeringConfig {
     /// The means by which the receiver steers.
     pub steering: Steering,
-    /// The link and the channel of the access point of each path; `None` for a path without one.
-    pub radios: Vec<Option<(LinkId, u16)>>,
-    /// The most retries of a packet.
-    pub retries: u32,
+    /// The access point of each path; `None` for a path without one.
+    pub access_points: Vec<Option<AccessPoint>>,
     /// The seed of the marks.
     pub seed: u64,
 }
@@ -88,7 +97,7 @@ pub(super) struct Sensed {
 
 impl Receiver {
     pub(super) fn new(config: &SteeringConfig, packet_bytes: u16) -> Self {
-        let paths = config.radios.len();
+        let paths = config.access_points.len();
         let mut frames = FrameWindow::new();
         for _ in 0..paths {
             frames.add();
@@ -109,7 +118,11 @@ impl Receiver {
 
     /// Returns the link of the access point of a path.
     pub(super) fn link(&self, path: usize) -> Option<LinkId> {
-        self.config.radios.get(path).copied().flatten().map(|(link, _)| link)
+        self.access_point(path).map(|ap| ap.link)
+    }
+
+    fn access_point(&self, path: usize) -> Option<AccessPoint> {
+        self.config.access_points.get(path).copied().flatten()
     }
 
     /// Looks at what is heard of the access point of each path.
@@ -126,9 +139,10 @@ impl Receiver {
             }
             Steering::Handover => {
                 self.hear_beacons(now, heard);
-                let radios = self.config.radios.iter().zip(&self.decisions);
-                let radios = radios.filter_map(|(radio, decision)| Some((radio.as_ref()?.0, !decision.off)));
-                sensed.switched = radios.collect();
+                let changed = before.iter().zip(&self.decisions).enumerate();
+                let changed = changed.filter(|(_, (old, new))| old.off != new.off);
+                sensed.switched =
+                    changed.filter_map(|(path, (_, new))| Some((self.link(path)?, !new.off))).collect();
             }
         }
         let may = |decision: &Decision| !decision.backup && !decision.off;
@@ -144,14 +158,16 @@ impl Receiver {
             .map(|(path, heard)| ApState {
                 packet_time: self.packet_time(now, path, heard),
                 rtt_min: heard.rtt_min,
-                channel: self.config.radios[path].map_or(0, |(_, channel)| channel),
+                channel: self.access_point(path).map_or(0, |ap| ap.channel),
             })
             .collect();
-        let rates = self.rule.rates(&aps);
-        for (path, decision) in self.decisions.iter_mut().enumerate() {
-            match self.config.steering {
-                Steering::Backup => decision.backup = self.rule.is_inefficient(&aps, path),
-                _ => decision.mark = rates[path],
+        if self.config.steering == Steering::Backup {
+            for (path, decision) in self.decisions.iter_mut().enumerate() {
+                decision.backup = self.rule.is_inefficient(&aps, path);
+            }
+        } else {
+            for (decision, rate) in self.decisions.iter_mut().zip(self.rule.rates(&aps)) {
+                decision.mark = rate;
             }
         }
     }
@@ -175,7 +191,7 @@ impl Receiver {
                 // What the radio adds to a frame is part of the rate of a link.
                 overhead: Span::ZERO,
                 contention: Span::ZERO,
-                retries: self.config.retries,
+                retries: self.access_point(path).map_or(0, |ap| ap.retries),
             };
             self.packet_times[path] = Some(airtime.packet_time(delivery.complement()));
         }

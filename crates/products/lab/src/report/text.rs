@@ -16,6 +16,13 @@ const DECIMALS_MAX: i32 = 6;
 /// Least number that is written with an exponent.
 const PLAIN_MAX: f64 = 1e12;
 
+/// Puts texts into a page of Markdown, each in the place of `{{NAME}}`, without the blank space at its end.
+pub(crate) fn fill(page: &str, places: &[(&str, String)]) -> String {
+    places
+        .iter()
+        .fold(page.to_owned(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text.trim_end()))
+}
+
 /// Escapes `text` for HTML, as content or in a quoted attribute. Control characters, which HTML forbids,
 /// become U+FFFD.
 pub(super) fn escape(text: &str) -> String {

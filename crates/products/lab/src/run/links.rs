@@ -9,7 +9,7 @@ use anabranch_sim::{
     VictimPolicy,
 };
 
-use crate::packet_flows::SteeringConfig;
+use crate::packet_flows::{AccessPoint, SteeringConfig};
 use crate::scenario::{
     self, Cbr, Fault, Link, Path, Radio, RadioReceiver, Scenario, SizeSpec, Steering, Transport, queueing,
 };
@@ -187,19 +187,21 @@ impl Links {
         name: &str,
         seed: u64,
     ) -> Option<SteeringConfig> {
+        if flow.steering == Steering::None {
+            return None;
+        }
         let media: BTreeSet<&String> =
             scenario.link.values().filter_map(|link| link.medium.as_ref()).collect();
         let radio = |path: &Path| {
-            path.via.iter().rev().find_map(|name| {
-                let medium = scenario.link[name].medium.as_ref()?;
-                let channel = media.iter().position(|other| *other == medium)?;
-                Some((self.ids[name], channel as u16))
-            })
+            let name = scenario.access_point(path)?;
+            let link = &scenario.link[name];
+            let channel = media.iter().position(|other| Some(*other) == link.medium.as_ref())?;
+            let retries = link.radio.as_ref().map_or(anabranch_sim::radio::RETRIES, |radio| radio.retries);
+            Some(AccessPoint { link: self.ids[name], channel: channel as u16, retries })
         };
-        (flow.steering != Steering::None).then(|| SteeringConfig {
+        Some(SteeringConfig {
             steering: flow.steering,
-            radios: flow.paths.iter().map(radio).collect(),
-            retries: anabranch_sim::radio::RETRIES,
+            access_points: flow.paths.iter().map(radio).collect(),
             seed: Rng::stream(seed, &format!("steering of {name}")).bits(),
         })
     }

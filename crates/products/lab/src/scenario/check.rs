@@ -194,8 +194,8 @@ impl Scenario {
     fn check_radio(&self, link: &Link, key: &str) -> Checked {
         let at = |field: &str| format!("{key}.{field}");
         let Some(radio) = &link.radio else { return Ok(()) };
-        ensure(link.medium.is_some(), at("weight"), || {
-            "a weight counts in a `medium`, and this link is on none".into()
+        ensure(link.medium.is_some(), key.to_owned(), || {
+            "a radio contends for a `medium`, and this link is on none".into()
         })?;
         ensure(radio.weight > 0, at("weight"), || "a link of weight 0 would never send".into())?;
         probability(radio.loss, at("loss"))?;
@@ -246,12 +246,39 @@ impl Scenario {
             at("steering"),
             || "only the receivers of `transport = \"packet\"` steer".into(),
         )?;
+        self.check_handover(flow, key)?;
         self.check_arrivals(flow, key)?;
         stack::check(self, flow, key)?;
         for (index, path) in flow.paths.iter().enumerate() {
             self.check_path(path, &at(&format!("paths.{index}")))?;
         }
         Ok(())
+    }
+
+    /// Returns the name of the access point of a path: of the last link that is on a medium.
+    pub(crate) fn access_point<'a>(&self, path: &'a Path) -> Option<&'a String> {
+        path.via.iter().rev().find(|name| self.link.get(*name).is_some_and(|link| link.medium.is_some()))
+    }
+
+    /// Checks that access points which hold their packets while a receiver moves have no other receiver.
+    fn check_handover(&self, flow: &Flow, key: &str) -> Checked {
+        if flow.steering != Steering::Handover {
+            return Ok(());
+        }
+        let at = format!("{key}.steering");
+        ensure(flow.count == 1, at.clone(), || "`handover` is for one receiver: `count = 1`".into())?;
+        let aps: Vec<&String> = flow.paths.iter().filter_map(|path| self.access_point(path)).collect();
+        let others = self.flow.iter().filter(|(_, other)| !std::ptr::eq(*other, flow));
+        let uses =
+            |other: &Flow| other.paths.iter().flat_map(|path| &path.via).any(|link| aps.contains(&link));
+        match others.into_iter().find(|(_, other)| uses(other)) {
+            Some((name, _)) => {
+                let what =
+                    format!("an access point holds all its packets meanwhile, also those of flow {name}");
+                Err(ScenarioError::at(at, what))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_arrivals(&self, flow: &Flow, key: &str) -> Checked {
@@ -566,7 +593,7 @@ mod tests {
                 "belong together",
             ),
             ("queue = \"50 ms\"", "codel = {}\nrandom = {}", "not random and codel"),
-            ("queue = \"50 ms\"", "radio = { weight = 3 }", "a weight counts in a `medium`"),
+            ("queue = \"50 ms\"", "radio = { weight = 3 }", "a radio contends for a `medium`"),
             ("queue = \"50 ms\"", "drop = [0]", "link.bottleneck.drop.0: packets are counted from 1"),
             ("queue = \"50 ms\"", "drop_of = [{ flow = \"mp\", path = 2, nth = 1 }]", "has no path 2"),
             ("queue = \"50 ms\"", "trace = \"no-such\"", "trace no-such cannot be read"),

@@ -8,6 +8,7 @@ use anabranch_sim::LinkConfig;
 use super::grid::{AlternateQueue, Burst, Task};
 use crate::Simulation;
 use crate::packet_flows::FlowConfig;
+use crate::packet_layout::PacketLayout;
 use crate::tcp_flows::{FLOW_TCP, Message, Opener, TcpFlowConfig, TcpPath, TransferConfig, Workload};
 
 /// Rate of both paths, Mbit/s (assumed: the thesis does not print it).
@@ -15,7 +16,7 @@ pub const RATE_MBITS: u64 = 25;
 /// Queue of the primary path, packets (assumed).
 const QUEUE_PACKETS: u32 = 100;
 /// Payload of a segment, bytes: 1,500 without headers and options.
-pub const SEGMENT_BYTES: u64 = 1_420;
+pub const SEGMENT_BYTES: u64 = PacketLayout::stack(1_500, true).payload_bytes;
 /// Segments of the first message, which opens the window far enough for each burst.
 const OPENING_SEGMENTS: u32 = 100;
 /// Messages of two segments that follow, so that the measured round trip is that of the path again and not
@@ -128,15 +129,6 @@ fn run(burst: Burst, policy: TailLoss) -> Result<Completion, String> {
 /// Adds a CUBIC flow that fills the queue of a path.
 fn fill(simulation: &mut Simulation, path: TcpPath) {
     let cubic = Algorithm::by_name("cubic").expect("in the table");
-    simulation.packet_flows_mut().flow(&FlowConfig {
-        paths: vec![(cubic.into(), path.down, Some(path.up), 0)],
-        packet_bytes: 1_500,
-        packets: None,
-        start: Time::ZERO + Span::from_millis(500),
-        stop: None,
-        detect: None,
-        ack_delay: None,
-        mirrors: None,
-        steering: None,
-    });
+    let start = Time::ZERO + Span::from_millis(500);
+    simulation.packet_flows_mut().flow(&FlowConfig::endless(cubic.into(), path.down, path.up, start));
 }

@@ -97,7 +97,7 @@ impl Task {
     }
 }
 
-/// Returns the bursts of the grid. A loss of as many segments as the burst has is that of all.
+/// Returns the bursts of the grid. If the last N are all segments of the burst, only `All` is in it.
 pub(super) fn bursts() -> impl Iterator<Item = Burst> {
     let paths =
         RTTS_MS.into_iter().flat_map(|rtts_ms| AlternateQueue::EACH.map(|alternate| (rtts_ms, alternate)));
@@ -105,7 +105,6 @@ pub(super) fn bursts() -> impl Iterator<Item = Burst> {
         SEGMENTS.into_iter().flat_map(move |segments| {
             let lost =
                 Lost::EACH.into_iter().filter(move |lost| *lost == Lost::All || lost.of(segments) < segments);
-            let lost = lost.filter(move |lost| !matches!(lost, Lost::Last(count) if *count >= segments));
             lost.flat_map(move |lost| {
                 [false, true].map(|probe_lost| Burst { rtts_ms, alternate, segments, lost, probe_lost })
             })

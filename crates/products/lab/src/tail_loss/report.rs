@@ -8,6 +8,7 @@ use super::burst::{RATE_MBITS, WARM_UP_SEGMENTS};
 use super::grid::{AlternateQueue, Lost, RTTS_MS, SEGMENTS};
 use super::row::Row;
 use crate::report::dot_chart::{DotChart, DotPanel};
+use crate::report::fill;
 
 /// Text of the page; `{{NAME}}` stands for a part that is computed.
 const PAGE: &str = include_str!("report.md");
@@ -191,7 +192,5 @@ pub fn markdown(rows: &[Row]) -> String {
         ("warm_up", WARM_UP_SEGMENTS.to_string()),
         ("runs", (rows.len() * TAIL_LOSS_POLICIES.len()).to_string()),
     ];
-    places
-        .iter()
-        .fold(PAGE.to_owned(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text.trim_end()))
+    fill(PAGE, &places)
 }

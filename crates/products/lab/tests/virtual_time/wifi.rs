@@ -105,3 +105,27 @@ fn a_handover_leaves_a_gap_that_several_access_points_do_not() {
     assert!(value(&rows, "handover", "gap") >= 5.0);
     assert!(value(&rows, "marks", "gap") <= 0.3);
 }
+
+/// An access point holds all its packets while its receiver moves, so it may have no other receiver.
+#[test]
+fn a_handover_is_of_one_receiver() {
+    let moves = TWO.replace("[flow.client]", "[flow.client]\nsteering = \"handover\"");
+    let refused = |text: &str| match Scenario::parse(text, "test") {
+        Ok(_) => panic!("it is taken"),
+        Err(error) => error.to_string(),
+    };
+    assert!(refused(&moves.replace("handover\"", "handover\"\ncount = 2")).contains("`count = 1`"));
+    let other = "[flow.other]\npaths = [{ via = [\"good\"], rtt = \"50 ms\" }]\n";
+    assert!(refused(&(moves.clone() + other)).contains("those of flow other"));
+    assert!(Scenario::parse(&moves, "test").is_ok());
+}
+
+#[test]
+fn a_flow_that_gets_nothing_waits_all_the_time() {
+    let gap =
+        TWO.replace("kind = \"of_rate\"\n    of = [\"good\"]", "kind = \"gap\"\n    flows = [\"client\"]");
+    let down =
+        ["bad", "good"].map(|link| format!("[[fault]]\nat = \"1 s\"\nlink = \"{link}\"\ndown = true\n"));
+    let text = gap + &down.concat() + "[[case]]\nname = \"down\"\n";
+    assert!(value(&table(&text), "down", "mean") >= 19.0);
+}
