@@ -62,7 +62,7 @@ impl BeaconHandover {
         self.expire(now)
     }
 
-    /// Forgets the beacons that are older than [`WINDOW`] at `now`. Returns the AP to move to, if that
+    /// Forgets the beacons that are older than `WINDOW` at `now`. Returns the AP to move to, if that
     /// changes.
     pub fn expire(&mut self, now: Time) -> Option<usize> {
         while let Some((at, _)) = self.beacons.front()

@@ -72,7 +72,7 @@ impl FrameCounts {
     }
 }
 
-/// The frames of the APs of a channel in the last [`WINDOW`]: see the first lines of the file.
+/// The frames of the APs of a channel in the last `WINDOW`. The first lines of the file describe it.
 #[derive(Clone, Debug, Default)]
 pub struct FrameWindow {
     frames: VecDeque<Frame>,
@@ -111,7 +111,7 @@ impl FrameWindow {
         self.frames.push_back(Frame { at_us: self.now_us as u32, ap: ap as u8, retry, lost });
     }
 
-    /// Forgets the frames that are older than [`WINDOW`] at `now`. A time before an earlier one counts as
+    /// Forgets the frames that are older than `WINDOW` at `now`. A time before an earlier one counts as
     /// that one.
     pub fn expire(&mut self, now: Time) {
         let now_us = (now.as_nanos() / 1_000).max(self.now_us);

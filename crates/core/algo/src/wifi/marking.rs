@@ -42,7 +42,7 @@ pub struct MarkingRule {
     pub buffer_packets: u32,
     /// The highest share that is marked. At 5 % TCP's window is six packets; with less it waits for timeouts.
     pub cap: Probability,
-    /// An AP is marked if its packet time is at least this many percent of that of the best on its channel.
+    /// An AP is marked if its packet time is at least this many percent of the shortest one on its channel.
     pub threshold_percent: u32,
 }
 
@@ -101,7 +101,7 @@ impl MarkingRule {
         aps.iter().enumerate().map(rate).collect()
     }
 
-    /// Returns whether the packet time of AP `i` reaches the threshold over that of the best AP on its
+    /// Returns whether the packet time of AP `i` reaches the threshold over the shortest packet time on its
     /// channel; false if it is unknown.
     #[must_use]
     pub fn is_inefficient(&self, aps: &[ApState], i: usize) -> bool {

@@ -385,7 +385,7 @@ proptest! {
 
 /// Lets `users` users switch among three channels of 22 Mbit/s for a minute. They begin together on the first
 /// one, or `apart`: at any time of the first 300 ms on any channel. The users of a channel share it equally.
-/// Returns what all get from the fifth second on, in percent of what they could.
+/// Returns the bytes that all users get from the fifth second on, in percent of the most possible.
 fn switching(users: usize, rule: SlotRule, seed: u64, apart: bool) -> f64 {
     const CHANNEL: f64 = 22_000_000.0 / 8.0;
     let mut rng = crate::SplitMix64(seed);
@@ -420,7 +420,7 @@ fn uncoordinated_users_lose_a_third_of_three_channels() {
         let mean = |users| (1..=10).map(|seed| switching(users, rule, seed, apart)).sum::<f64>() / 10.0;
         USERS.map(mean)
     };
-    // Without coordination nobody begins together.
+    // Without coordination users begin at different times.
     let apart = table(square, true);
     for (i, (ours, paper)) in apart.iter().zip(PAPER).enumerate() {
         assert!((ours - paper).abs() <= 7.0, "{ours} is not {paper} with {} users", USERS[i]);
