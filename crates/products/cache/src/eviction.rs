@@ -1,7 +1,7 @@
 //! Decides which objects a full store gives up: S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi, "FIFO Queues are
 //! All You Need for Cache Eviction", SOSP 2023, §4), with sizes.
 //!
-//! A new object waits in a *small* queue of a tenth of the capacity. If nobody asks for it again, it
+//! A new object waits in a *small* queue of a tenth of the capacity. If no request comes for it, it
 //! leaves from there, and only its name stays for a while in the *ghost* queue. An object that was asked
 //! for again while it waited, or that comes back while its name is a ghost, goes into the *main* queue,
 //! where each request saves it from one eviction, and three at most. So a scan, such as one download of a
@@ -126,7 +126,7 @@ impl<K: Ord + Clone> Eviction<K> {
         if let Some(entry) = self.entries.remove(key) {
             let queue = if entry.is_main { &mut self.main } else { &mut self.small };
             queue.bytes -= entry.bytes;
-            // Its place in the queue is skipped later; a queue is cleaned before most of its places are empty.
+            // Its place in the queue is skipped later. A queue is cleaned before most places are empty.
             if queue.keys.len() > 2 * self.entries.len() + 16 {
                 let entries = &self.entries;
                 for queue in [&mut self.small, &mut self.main] {

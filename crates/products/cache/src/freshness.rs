@@ -187,7 +187,7 @@ impl CacheFields {
         let pick = |new: &Option<String>, old: &Option<String>| new.clone().or_else(|| old.clone());
         Self {
             cache_control: pick(&new.cache_control, &self.cache_control),
-            // The old age is that of the old answer.
+            // The old `Age` belongs to the old answer.
             age: new.age.clone(),
             date: new.date.clone(),
             expires: pick(&new.expires, &self.expires),

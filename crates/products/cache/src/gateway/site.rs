@@ -55,7 +55,7 @@ impl Site {
     }
 }
 
-/// Makes the resource of an answer. Waits until the length of what arrives is known.
+/// Returns the resource that the server sends as this answer. Waits until its length is known.
 fn resource(answer: Answer, target: &Target) -> Result<Resource<Source>, Failure> {
     let length = match &answer.body {
         Source::Text(text) => text.len() as u64,

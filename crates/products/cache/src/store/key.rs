@@ -13,7 +13,7 @@ impl Key {
         Self(digest.to_string().replace(':', "-"))
     }
 
-    /// Returns the key of what a URL names.
+    /// Returns the key of the object at a URL.
     #[must_use]
     pub fn of_url(url: &str) -> Self {
         Self(format!("url-{}", blake3::hash(url.as_bytes()).to_hex()))
@@ -25,7 +25,7 @@ impl Key {
         (name.len() > 8 && name.bytes().all(fits)).then(|| Self(name.to_owned()))
     }
 
-    /// Returns whether the key is that of a URL, whose bytes may be any.
+    /// Returns whether the key is made from a URL, so that it says nothing about the bytes.
     pub(super) const fn is_url(&self) -> bool {
         matches!(self.0.as_bytes(), [b'u', b'r', b'l', b'-', ..])
     }

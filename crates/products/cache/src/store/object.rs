@@ -45,7 +45,7 @@ pub struct Meta {
 /// The reason why bytes of an object cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The bytes are not those that were written. The number is that of the block; `None` means the
+    /// Bytes have changed since they were written: in the block with this number, or, for `None`, in the
     /// hashes.
     #[error("{}", damage(*.0))]
     Damaged(Option<u64>),

@@ -50,7 +50,7 @@ impl Desk {
             }
             _ => {}
         }
-        // Only one request at a time asks for a document. The others wait, and use its answer if it may be kept.
+        // One request at a time asks for a document. The others wait, and use its answer if it may be kept.
         let turn = Arc::clone(lock(&self.asking).entry(wanted.key.clone()).or_default());
         let answer = {
             let _turn = lock(&turn);
