@@ -357,7 +357,8 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Makes a trunk over the kernel's MPTCP or over UDP. If the kernel's connection has one path, UDP is tried, too.
+    /// Makes a trunk over the kernel's MPTCP or over UDP. If the kernel's connection has one path, UDP is
+    /// tried, too.
     async fn make(&self) -> Result<Made, NoTrunk> {
         let carriers = &self.making.carriers;
         let mut failure = None;
