@@ -16,9 +16,10 @@
 //!    one burst. A connection has prefetched requests only while an answer is arriving, or behind one block
 //!    on a connection that has answered before: by then the scheduler knows that the server has ranges, and
 //!    the right file. It has mostly one of them, and more where ranges are short. The turn of a prefetched
-//!    request comes when the answer before it is done. The time from there to its head shows whether the server handles early requests. A prefetched request is cancelled
-//!    only together with the current one, because cancelling it alone would cost the TCP connection. If the
-//!    TCP connection breaks or stalls, the blocks of all its requests go back to the pool.
+//!    request comes when the answer before it is done. The time from there to its head shows whether the
+//!    server handles early requests. A prefetched request is cancelled only together with the current one,
+//!    because cancelling it alone would cost the TCP connection. If the TCP connection breaks or stalls, the
+//!    blocks of all its requests go back to the pool.
 //! 3. **Endgame** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
 //!    that would finish last, so that both connections finish together. When that no longer pays, it requests
 //!    a second copy of blocks that would arrive later from their owner. Prefetched ranges are taken over
