@@ -92,7 +92,7 @@ impl<'a> Asker<'a> {
         self.sockets.clock.now()
     }
 
-    /// Gives up only when `within` has passed from now on.
+    /// Moves the deadline to `within` from now.
     pub(super) fn extend(&mut self, within: Span) {
         self.give_up_at = self.now() + within;
     }
