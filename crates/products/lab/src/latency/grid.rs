@@ -23,7 +23,7 @@ pub enum Paths {
 pub struct Bed {
     /// The two paths.
     pub paths: Paths,
-    /// Whether the buffers are long: those of both symmetric links, or that of 3G.
+    /// Whether the buffers of both symmetric links, or the buffer of the 3G link, are long.
     pub long_buffers: bool,
     /// Whether each link carries a CUBIC flow without end beside the workload.
     pub background: bool,

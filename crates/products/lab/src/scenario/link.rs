@@ -104,7 +104,7 @@ impl Default for Radio {
     }
 }
 
-/// A receiver of a station: that of a path of a flow.
+/// A receiver of a station: the far end of a flow's path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RadioReceiver {
