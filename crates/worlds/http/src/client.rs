@@ -11,14 +11,17 @@
 //!   see. `settings` and `netrc` read the options, `origin` takes URLs apart, `event_queue` hands events to
 //!   the caller, `error` says why a fetch failed.
 //! * `route_worker`: runs the fetches of one route; its module `pipeline` sends requests before their turn.
-//!   `request` builds requests. `response_fields`, `redirect`, `validate` and `body_count` read an answer,
-//!   follow it elsewhere, and check its head and its body. `testing` stands in for connections with a
+//!   `request` builds requests. `response_fields`, `challenge`, `redirect`, `validate` and `body_count` read
+//!   an answer, follow it elsewhere, and check its head and its body. `bearer` has the tokens that servers
+//!   give to everybody. `testing` stands in for connections with a
 //!   scripted server.
 //! * `connect`: opens connections: name, interface, proxy and TLS, with the help of `proxy`, `tls` and `tcp`.
 //!   `h1` and `h2` speak HTTP over a connection. `rcvlowat` reduces how often a connection is read.
 
 mod api;
+mod bearer;
 mod body_count;
+mod challenge;
 mod connect;
 mod engine;
 mod error;

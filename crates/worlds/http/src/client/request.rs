@@ -1,8 +1,8 @@
 //! Builds the HTTP request of a fetch: its shape, its URL and its fields.
 
 use hyper::http::header::{
-    ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    InvalidHeaderValue, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_RANGE, InvalidHeaderValue, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
 };
 use hyper::http::{Method, Request, Uri};
 
@@ -147,6 +147,11 @@ pub(super) fn request(
     let mut headers = settings.headers(asked.url, asked.trusted, url);
     let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
     shape.set_fields(url, &mut headers).map_err(|e| impossible(e.into()))?;
+    if !headers.contains_key(AUTHORIZATION)
+        && let Some(token) = settings.tokens.get(url, settings.clock.now())
+    {
+        headers.insert(AUTHORIZATION, token);
+    }
     if !headers.contains_key(ACCEPT) {
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     }

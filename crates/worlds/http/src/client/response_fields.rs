@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
-    ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER, WWW_AUTHENTICATE,
+    ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
 };
 use hyper::http::response;
 
@@ -128,26 +128,6 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_MAX))
 }
 
-/// Returns the authentication schemes of `WWW-Authenticate` (RFC 9110 section 11.6.1), if there are some and
-/// Basic is not among them.
-pub(super) fn unspoken_schemes(headers: &HeaderMap) -> Option<String> {
-    let mut schemes: Vec<String> = Vec::new();
-    for value in headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()) {
-        let mut is_quoted = false;
-        let parts = value.split(|c| {
-            is_quoted ^= c == '"';
-            c == ',' && !is_quoted
-        });
-        // A part is `SCHEME`, `SCHEME NAME=VALUE`, or a further `NAME=VALUE` of the scheme before it.
-        let first = parts.filter_map(|part| part.split_whitespace().next());
-        let is_scheme = |word: &&str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        schemes.extend(first.filter(is_scheme).map(str::to_owned));
-    }
-    let is_spoken = schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case("basic"));
-    schemes.dedup();
-    (!schemes.is_empty() && !is_spoken).then(|| schemes.join(" or "))
-}
-
 /// Returns the content coding of the body, if there is one.
 pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(CONTENT_ENCODING).iter();
@@ -195,19 +175,6 @@ mod tests {
         ] {
             assert_eq!(said(wrong.as_bytes()), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn schemes_that_are_not_spoken_are_named() {
-        let of = |value: &'static str| {
-            let headers: HeaderMap =
-                [(WWW_AUTHENTICATE, HeaderValue::from_static(value))].into_iter().collect();
-            unspoken_schemes(&headers)
-        };
-        assert_eq!(of("Digest realm=\"a, Basic b\", nonce=\"n\""), Some("Digest".to_owned()));
-        assert_eq!(of("Negotiate, NTLM"), Some("Negotiate or NTLM".to_owned()));
-        assert_eq!(of("Digest realm=\"a\", basic realm=\"b\""), None);
-        assert_eq!((of(""), unspoken_schemes(&HeaderMap::new())), (None, None));
     }
 
     #[test]

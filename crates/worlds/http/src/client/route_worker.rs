@@ -6,6 +6,7 @@
 pub(super) mod body;
 mod pipeline;
 pub(super) mod queued_fetch;
+mod token;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use tokio::sync::mpsc;
 
 pub(super) use self::queued_fetch::QueuedFetch;
 use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
+use super::challenge::unspoken_schemes;
 use super::connect::{Connection, WindowClamp};
 use super::error::FetchError;
 use super::event_queue::EventQueue;
 use super::origin::{Origin, Url, authority};
 use super::redirect::{REDIRECTS_MAX, redirect, too_many_redirects};
 use super::request::{OriginalUrl, RequestShape, request};
-use super::response_fields::unspoken_schemes;
 use super::settings::Settings;
 use super::validate::{self, Rejection};
 
@@ -37,6 +38,8 @@ struct Response {
     connection: Connection,
     /// The last URL of another origin on the way from the URL that was asked for to this answer.
     stranger: Option<Url>,
+    /// Whether the server asked for a token on the way, and got one.
+    has_token: bool,
 }
 
 /// Whether a fetch's request has been sent.
@@ -183,7 +186,7 @@ impl RouteWorker {
         mut state: RequestState,
     ) -> Result<(), FetchError> {
         loop {
-            let Response { url, parts, connection, stranger } =
+            let Response { url, parts, connection, stranger, has_token } =
                 self.follow_redirects(asked, from.clone(), shape, state).await?;
             let kind = shape.demands(&request.kind, &url);
             match validate::validate(&parts, asked.url, &url, &kind) {
@@ -217,7 +220,7 @@ impl RouteWorker {
                 Err(Rejection::Failed(error) | Rejection::UnclearRange(error)) => {
                     // The fetch failed, not the connection.
                     self.drain(connection).await;
-                    let schemes = unspoken_schemes(&parts.headers);
+                    let schemes = unspoken_schemes(&parts.headers).filter(|_| !has_token);
                     return Err(self.with_credential_status(error, schemes, asked, stranger.as_ref(), &url));
                 }
             }
@@ -258,7 +261,7 @@ impl RouteWorker {
         self.redirects.insert(asked.clone(), url);
     }
 
-    /// Sends a request to `url` and follows its redirects.
+    /// Sends a request to `url`, with a token if the server asks for one, and follows its redirects.
     async fn follow_redirects(
         &mut self,
         asked: OriginalUrl<'_>,
@@ -268,11 +271,18 @@ impl RouteWorker {
     ) -> Result<Response, FetchError> {
         let is_elsewhere = |url: &Url| url.origin() != asked.url.origin();
         let mut stranger = is_elsewhere(&url).then(|| url.clone());
+        let mut has_token = false;
         for _ in 0..=REDIRECTS_MAX {
             let by = asked.by_way_of(stranger.as_ref());
             let (parts, connection) = self.exchange(by, &url, shape, state).await?;
+            if let Some(source) = self.token_source(by, &url, &parts).filter(|_| !has_token) {
+                self.drain(connection).await;
+                self.fetch_token(&url, source).await?;
+                (has_token, state) = (true, RequestState::Unsent);
+                continue;
+            }
             let Some(next) = redirect(&url, &parts) else {
-                return Ok(Response { url, parts, connection, stranger });
+                return Ok(Response { url, parts, connection, stranger, has_token });
             };
             self.drain(connection).await;
             let next = next?;

@@ -15,6 +15,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::api::Options;
+use super::bearer::Tokens;
 use super::error::CredentialStatus;
 use super::error::StartError;
 use super::netrc::{NETRC_BYTES_MAX, Netrc};
@@ -47,6 +48,7 @@ pub(super) struct Settings {
     headers: HeaderMap,
     user: Option<(String, String)>,
     netrc: Netrc,
+    pub(super) tokens: Tokens,
     pub(super) proxies: Proxies,
     pub(super) resolver: Resolver,
     pub(super) limits: Limits,
@@ -98,6 +100,7 @@ impl Settings {
             headers,
             user: options.user,
             netrc,
+            tokens: Tokens::default(),
             proxies: Proxies::new(options.proxy.as_deref(), options.proxy_from_env).map_err(StartError)?,
             resolver: options.resolver,
             limits: options.limits,
@@ -127,6 +130,11 @@ impl Settings {
             false if !is_named(asked, trusted, url) && has_secrets() => CredentialStatus::Withheld,
             false => CredentialStatus::None,
         }
+    }
+
+    /// Whether the caller's own fields for a request to `url` have `Authorization`.
+    pub(super) fn has_authorization(&self, asked: &Url, trusted: bool, url: &Url) -> bool {
+        self.headers(asked, trusted, url).contains_key(AUTHORIZATION)
     }
 
     /// Returns the caller's header fields for a request to `url`, in a fetch that began at `asked`. They go

@@ -4,3 +4,4 @@ mod common;
 mod fetch;
 mod pipelining;
 mod tls;
+mod tokens;
