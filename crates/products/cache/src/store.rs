@@ -14,11 +14,12 @@
 //! which objects go. A reader of an object that goes keeps its file until it is done. What arrives comes
 //! on top.
 //!
-//! `key` has the names, `object` the format of a file and verified reads, `shelves` the directory and its
-//! index, `writer` what arrives.
+//! `key` has the names, `object` the format of a file and verified reads, `opened` the files that are open,
+//! `shelves` the directory and its index, `writer` what arrives.
 
 mod key;
 mod object;
+mod opened;
 mod shelves;
 #[cfg(test)]
 mod tests;

@@ -41,7 +41,7 @@ pub(super) enum Source {
     /// In memory.
     Text(Vec<u8>),
     /// In the store. The URLs are those from which a damaged block is fetched anew.
-    Object(Box<Object>, Vec<String>),
+    Object(Arc<Object>, Vec<String>),
     /// On their way.
     Flight(Arc<Flight>),
 }
@@ -232,16 +232,15 @@ impl Desk {
         }
     }
 
-    fn stored(object: Object, target: &Target, fields: Option<CacheFields>, how: &'static str) -> Answer {
+    fn stored(
+        object: Arc<Object>,
+        target: &Target,
+        fields: Option<CacheFields>,
+        how: &'static str,
+    ) -> Answer {
         let media_type = object.meta().media_type.clone().unwrap_or_else(|| target.media_type.to_owned());
-        let tag = Some(object.tag());
-        Answer {
-            body: Source::Object(Box::new(object), target.sources.clone()),
-            tag,
-            media_type,
-            fields,
-            how,
-        }
+        let tag = Some(object.tag().to_owned());
+        Answer { body: Source::Object(object, target.sources.clone()), tag, media_type, fields, how }
     }
 
     /// Returns the newest fields of a stored object.

@@ -13,8 +13,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ use crate::freshness::CacheFields;
 /// The bytes that have one hash.
 pub const BLOCK_BYTES: usize = 16 << 10;
 const HASH_BYTES: usize = 32;
+/// The error of a disk that cannot read a sector.
+const EIO: i32 = 5;
 const MAGIC: [u8; 8] = *b"anbcach1";
 const TRAILER_BYTES: usize = 8 + 8 + 8 + HASH_BYTES;
 /// The most bytes of a description.
@@ -69,6 +72,7 @@ pub struct Object {
     length: u64,
     hashes: Vec<[u8; HASH_BYTES]>,
     meta: Meta,
+    tag: OnceLock<String>,
 }
 
 /// Returns the number of blocks of `length` bytes.
@@ -121,7 +125,7 @@ impl Object {
         let (hashes, meta) = bytes.split_at(hash_bytes as usize);
         let Ok(meta) = serde_json::from_slice(meta) else { return Err(damaged) };
         let (hashes, _) = hashes.as_chunks();
-        Ok(Self { file, key: key.clone(), length, hashes: hashes.to_vec(), meta })
+        Ok(Self { file, key: key.clone(), length, hashes: hashes.to_vec(), meta, tag: OnceLock::new() })
     }
 
     /// Returns the key.
@@ -145,16 +149,28 @@ impl Object {
     /// Returns a text that differs for objects with other bytes: the key if that is a hash of the bytes,
     /// else a hash of the hashes of all blocks.
     #[must_use]
-    pub fn tag(&self) -> String {
-        if !self.key.is_url() {
-            return self.key.as_str().to_owned();
-        }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.length.to_le_bytes());
-        for hash in &self.hashes {
-            hasher.update(hash);
-        }
-        hasher.finalize().to_hex()[..32].to_owned()
+    pub fn tag(&self) -> &str {
+        self.tag.get_or_init(|| {
+            if !self.key.is_url() {
+                return self.key.as_str().to_owned();
+            }
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(&self.length.to_le_bytes());
+            for hash in &self.hashes {
+                hasher.update(hash);
+            }
+            hasher.finalize().to_hex()[..32].to_owned()
+        })
+    }
+
+    /// Returns the memory that the hashes take.
+    pub(super) const fn hash_bytes(&self) -> usize {
+        self.hashes.len() * HASH_BYTES
+    }
+
+    /// Whether the file is still in the store: it may have been removed by hand.
+    pub(super) fn is_linked(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
     }
 
     /// Returns the bytes that block `number` has in the object.
@@ -181,21 +197,45 @@ impl Object {
             return Ok(());
         }
         let (first, last) = (offset / BLOCK_BYTES as u64, (end - 1) / BLOCK_BYTES as u64);
-        let from = self.block_range(first).start;
-        let mut bytes = vec![0; (self.block_range(last).end - from) as usize];
-        self.file.read_exact_at(&mut bytes, from).map_err(|e| match e.kind() {
-            // The file was cut short.
-            io::ErrorKind::UnexpectedEof => ReadError::Damaged(Some(first)),
-            _ => e.into(),
-        })?;
-        for (number, block) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
+        let (from, to) = (self.block_range(first).start, self.block_range(last).end);
+        if (from, to) == (offset, end) {
+            return self.read_blocks(first, out);
+        }
+        let mut bytes = vec![0; (to - from) as usize];
+        self.read_blocks(first, &mut bytes)?;
+        let start = (offset - from) as usize;
+        out.copy_from_slice(&bytes[start..start + out.len()]);
+        Ok(())
+    }
+
+    /// Fills `out` with whole blocks from block `first` on, and compares each with its hash.
+    fn read_blocks(&self, first: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        if let Err(error) = self.file.read_exact_at(out, self.block_range(first).start) {
+            return Err(self.unreadable(first, out, error));
+        }
+        for (number, block) in (first..).zip(out.chunks(BLOCK_BYTES)) {
             if !self.is_block(number, block) {
                 return Err(ReadError::Damaged(Some(number)));
             }
         }
-        let start = (offset - from) as usize;
-        out.copy_from_slice(&bytes[start..start + out.len()]);
         Ok(())
+    }
+
+    /// Finds the block from `first` on that cannot be read, if that is what an error means: the file was cut
+    /// short, or the disk has lost a sector. Other errors, such as too little memory, damage nothing.
+    fn unreadable(&self, first: u64, out: &mut [u8], error: io::Error) -> ReadError {
+        let is_damage = |error: &io::Error| {
+            error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(EIO)
+        };
+        if !is_damage(&error) {
+            return error.into();
+        }
+        let mut blocks = (first..).zip(out.chunks_mut(BLOCK_BYTES));
+        let lost = blocks.find_map(|(number, block)| {
+            let read = self.file.read_exact_at(block, self.block_range(number).start);
+            read.is_err_and(|e| is_damage(&e)).then_some(number)
+        });
+        ReadError::Damaged(Some(lost.unwrap_or(first)))
     }
 
     /// Writes a damaged block anew. Returns whether `bytes` are the block's, by its hash; others are not

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use super::key::Key;
 use super::object::{Object, ReadError};
+use super::opened::Opened;
 use crate::eviction::Eviction;
 
 /// The numbers of a store.
@@ -36,6 +37,8 @@ struct Shared {
     directory: PathBuf,
     capacity_bytes: u64,
     index: Mutex<Eviction<Key>>,
+    /// Locked after `index` where both are.
+    opened: Mutex<Opened>,
     next_incoming: AtomicU64,
     evicted: AtomicU64,
     damaged: AtomicU64,
@@ -64,6 +67,7 @@ impl Store {
             directory: directory.to_owned(),
             capacity_bytes,
             index: Mutex::new(Eviction::new(capacity_bytes)),
+            opened: Mutex::default(),
             next_incoming: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
@@ -106,24 +110,35 @@ impl Store {
         self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.0.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds an object, whose file is in its place, to the index, and removes the files of those that must go
     /// for it. Files come and go under the lock, so that none goes that has just been written anew.
     fn admit(&self, index: &mut Eviction<Key>, key: Key, bytes: u64) {
         for gone in index.insert(key, bytes) {
             self.0.evicted.fetch_add(1, Ordering::Relaxed);
-            let _ = fs::remove_file(self.path(&gone));
+            self.remove_file(&gone);
         }
     }
 
     /// Returns an object, and counts the request for it. An object whose hashes are damaged, or whose file is
     /// gone, is removed. One that cannot be opened now, for lack of descriptors for example, is kept.
     #[must_use]
-    pub fn get(&self, key: &Key) -> Option<Object> {
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
         if !self.index().request(key) {
             return None;
         }
+        let age = {
+            let mut opened = self.opened();
+            if let Some(object) = opened.get(key) {
+                return Some(object);
+            }
+            opened.age()
+        };
         match Object::open(&self.path(key), key) {
-            Ok(object) => Some(object),
+            Ok(object) => Some(self.opened().insert(object, age)),
             Err(ReadError::Damaged(_)) => {
                 self.count_damaged();
                 self.remove(key);
@@ -142,7 +157,12 @@ impl Store {
     pub fn remove(&self, key: &Key) {
         let mut index = self.index();
         index.remove(key);
+        self.remove_file(key);
+    }
+
+    fn remove_file(&self, key: &Key) {
         let _ = fs::remove_file(self.path(key));
+        self.opened().forget(key);
     }
 
     /// Counts a block that was found damaged.
@@ -156,16 +176,19 @@ impl Store {
         self.0.directory.join("incoming").join(number.to_string())
     }
 
-    /// Gives a whole file its place.
-    pub(super) fn publish(&self, incoming: &Path, key: &Key, bytes: u64) -> io::Result<()> {
-        let path = self.path(key);
+    /// Gives the file of an object its place. The file has so many `bytes`.
+    pub(super) fn publish(&self, incoming: &Path, object: Object, bytes: u64) -> io::Result<Arc<Object>> {
+        let key = object.key().clone();
+        let path = self.path(&key);
         let Some(directory) = path.parent() else { return Err(io::ErrorKind::InvalidFilename.into()) };
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let mut index = self.index();
         fs::rename(incoming, &path)?;
-        self.admit(&mut index, key.clone(), bytes);
+        let object = self.opened().replace(object);
+        self.admit(&mut index, key, bytes);
         drop(index);
-        File::open(directory)?.sync_all()
+        File::open(directory)?.sync_all()?;
+        Ok(object)
     }
 
     /// Returns the numbers of the store.

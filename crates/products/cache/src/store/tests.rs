@@ -1,6 +1,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -15,7 +16,7 @@ fn key(seed: u8) -> Key {
     Key::of_url(&format!("http://a.example/{seed}"))
 }
 
-fn put(store: &Store, length: usize, seed: u8) -> Object {
+fn put(store: &Store, length: usize, seed: u8) -> Arc<Object> {
     let mut writer = Writer::begin(store).unwrap();
     bytes(length, seed).chunks(5_000).for_each(|part| writer.write(part).unwrap());
     let meta = Meta { url: format!("http://a.example/{seed}"), ..Meta::default() };
@@ -31,6 +32,25 @@ fn files(dir: &TempDir) -> usize {
     let all = |path: PathBuf| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let objects: usize = all(dir.path().join("objects")).map(|path| all(path).count()).sum();
     objects + all(dir.path().join("incoming")).count()
+}
+
+#[test]
+fn requests_for_one_object_share_its_file_until_that_changes() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::open(dir.path(), 1 << 30).unwrap();
+    let put_first = put(&store, 100, 1);
+    let [first, again] = [(); 2].map(|()| store.get(&key(1)).unwrap());
+    assert!(Arc::ptr_eq(&first, &again) && Arc::ptr_eq(&first, &put_first));
+    put(&store, 200, 1);
+    assert_eq!(store.get(&key(1)).unwrap().length(), 200);
+    assert_eq!(read(&first).unwrap(), bytes(100, 1), "a reader keeps the file that it began with");
+    for seed in 2..200 {
+        put(&store, 10, seed);
+    }
+    assert!(Arc::ptr_eq(&first, &again) && store.get(&key(1)).unwrap().length() == 200);
+    let path = store.path(&key(1));
+    fs::remove_file(&path).unwrap();
+    assert!(store.get(&key(1)).is_none(), "it was removed by hand");
 }
 
 #[test]
@@ -83,8 +103,12 @@ fn a_changed_byte_is_found_and_only_its_own_block_is_written_anew() {
     assert!(!object.repair(99, block).unwrap());
     assert!(object.repair(1, block).unwrap());
     assert_eq!(read(&object).unwrap(), good);
-    // A byte of the hashes: the object is given up.
+    // A byte of the hashes: an open object has the right ones, and a new process gives the object up.
     change(length as u64 + 3);
+    assert_eq!(read(&store.get(&key(7)).unwrap()).unwrap(), good);
+    drop(object);
+    drop(store);
+    let store = Store::open(dir.path(), 1 << 30).unwrap();
     assert!(store.get(&key(7)).is_none() && files(&dir) == 0);
     assert_eq!(store.counters().damaged, 1);
 }
@@ -129,6 +153,12 @@ proptest! {
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[byte[0] ^ 1 << bit], at).unwrap();
         }
+        // An open object has the right hashes in memory.
+        let is_right = |bytes_read: Result<Vec<u8>, ReadError>| bytes_read.is_ok_and(|read| read == bytes(length, 1));
+        let open = store.get(&key(1)).map(|object| read(&object));
+        prop_assert!(open.is_some_and(|open| open.is_err() || is_right(open)));
+        drop(store);
+        let store = Store::open(dir.path(), 1 << 30).unwrap();
         if let Some(object) = store.get(&key(1)) {
             prop_assert!(read(&object).is_err());
         }
@@ -152,6 +182,8 @@ fn an_object_that_cannot_be_opened_now_stays() {
     let dir = TempDir::new().unwrap();
     let store = Store::open(dir.path(), 1 << 30).unwrap();
     drop(put(&store, 100, 1));
+    drop(store);
+    let store = Store::open(dir.path(), 1 << 30).unwrap();
     let (path, aside) = (store.path(&key(1)), dir.path().join("aside"));
     fs::rename(&path, &aside).unwrap();
     // Opening a loop of links is an error of the system, as too many open files are.

@@ -78,16 +78,15 @@ impl Writer {
     ///
     /// # Errors
     /// If the file cannot be written, synced or renamed.
-    pub fn finish(mut self, key: &Key, meta: &Meta) -> io::Result<Object> {
+    pub fn finish(mut self, key: &Key, meta: &Meta) -> io::Result<Arc<Object>> {
         if self.block_bytes > 0 {
             self.end_block();
         }
         let footer = footer(self.length, &self.hashes, meta)?;
         (&*self.file).write_all(&footer)?;
         self.file.sync_all()?;
-        let opened = Object::open(&self.path, key).map_err(io::Error::other)?;
-        self.store.publish(&self.path, key, self.length + footer.len() as u64)?;
-        Ok(opened)
+        let object = Object::open(&self.path, key).map_err(io::Error::other)?;
+        self.store.publish(&self.path, object, self.length + footer.len() as u64)
     }
 }
 

@@ -82,6 +82,11 @@ impl Origin {
         self.pages.lock().unwrap().insert(path.to_owned(), page);
     }
 
+    /// Adds a page that is the answer to its path with any query.
+    pub(crate) fn put_any_query(&self, path: &str, page: Page) {
+        self.put(&format!("{path}?"), page);
+    }
+
     pub(crate) fn remove(&self, path: &str) {
         self.pages.lock().unwrap().remove(path);
     }
@@ -95,6 +100,11 @@ impl Origin {
     pub(crate) fn asked(&self, path: &str) -> Vec<String> {
         let log = self.log.lock().unwrap();
         log.iter().filter(|line| line.split(' ').next() == Some(path)).cloned().collect()
+    }
+
+    /// Returns all requests so far.
+    pub(crate) fn asked_all(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
     }
 
     fn serve(&self, stream: &TcpStream) {
@@ -138,7 +148,12 @@ impl Origin {
             stream.write_all(b"HTTP/1.1 500 Away\r\nContent-Length: 0\r\n\r\n").ok()?;
             return Some(());
         }
-        let Some(page) = self.pages.lock().unwrap().get(path).cloned() else {
+        let found = {
+            let pages = self.pages.lock().unwrap();
+            let any_query = || pages.get(&format!("{}?", path.split_once('?')?.0));
+            pages.get(path).or_else(any_query).cloned()
+        };
+        let Some(page) = found else {
             stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").ok()?;
             return Some(());
         };
@@ -185,8 +200,17 @@ impl Cache {
 
     /// Starts a cache with a store that is there already, and more lines for its route.
     pub(crate) fn start_in(dir: TempDir, at: &str, preset: &str, sources: &[&Origin], path: &str) -> Self {
-        let sources: Vec<String> =
-            sources.iter().map(|origin| format!("\"{}{path}\"", origin.url())).collect();
+        let sources: Vec<String> = sources.iter().map(|origin| format!("{}{path}", origin.url())).collect();
+        Self::of_urls(dir, at, preset, &sources)
+    }
+
+    /// Starts a cache with a source that is no scripted origin.
+    pub(crate) fn of_url(dir: TempDir, at: &str, preset: &str, source: &str) -> Self {
+        Self::of_urls(dir, at, preset, &[source.to_owned()])
+    }
+
+    fn of_urls(dir: TempDir, at: &str, preset: &str, sources: &[String]) -> Self {
+        let sources: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
         let text = format!(
             "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n[[route]]\nat = \"{at}\"\n\
              preset = \"{preset}\"\nsources = [{}]\n",

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::bed::{Cache, Origin, Page, bytes, sha256};
 
 /// Whether a program is there.
-fn has(program: &str, args: &[&str]) -> bool {
+pub(crate) fn has(program: &str, args: &[&str]) -> bool {
     let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = status.is_ok_and(|status| status.success());
     if !is_there {
@@ -19,7 +19,7 @@ fn has(program: &str, args: &[&str]) -> bool {
     is_there
 }
 
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     // A proxy of the environment is no part of the test.
     let output = command.env("no_proxy", "*").output().unwrap();
     let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();

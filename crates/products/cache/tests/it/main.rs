@@ -5,3 +5,4 @@ mod clients;
 mod documents;
 mod kills;
 mod objects;
+mod stores;

@@ -62,7 +62,7 @@ fn wrong_bytes_are_never_an_answer() {
     honest.put(&path, Page::new(body.clone()));
     cache.events.lock().unwrap().clear();
     let answer = cache.get(&path);
-    assert!(answer.status == 200 && answer.body == body, "{}", answer.head);
+    assert!(answer.status == 200 && answer.body == body, "{} {}", answer.head, answer.text());
     let liar = format!("{}{path}", liar.url());
     let named = cache.events.lock().unwrap().clone();
     let is_liar = |event: &Event| matches!(event, Event::WrongBytes { source, .. } if *source == liar);

@@ -167,7 +167,7 @@ impl Desk {
         Ok(Answer { body: Source::Text(body), tag, media_type, fields: Some(fields), how: "fwd=miss" })
     }
 
-    fn keep(&self, key: &Key, meta: &Meta, body: &[u8]) -> std::io::Result<Object> {
+    fn keep(&self, key: &Key, meta: &Meta, body: &[u8]) -> std::io::Result<Arc<Object>> {
         let mut writer = Writer::begin(&self.store)?;
         writer.write(body)?;
         // The newest fields are now those of the object.

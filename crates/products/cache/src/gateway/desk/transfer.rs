@@ -33,6 +33,15 @@ struct Plan {
     writer: Writer,
 }
 
+/// Returns the hash in the form that a transfer compares; `None` if a transfer does not know its kind.
+fn checksum(digest: &Digest) -> Option<Checksum> {
+    match digest {
+        Digest::Sha256(bytes) => Some(Checksum::sha256(*bytes)),
+        Digest::Sha512(bytes) => Some(Checksum::sha512(*bytes)),
+        Digest::Sha512Of256(_) => None,
+    }
+}
+
 impl Desk {
     /// Answers with a fetch of an object: the one that runs, or a new one.
     pub(super) fn fly(
@@ -169,10 +178,8 @@ impl Desk {
     /// Reads an object from `sources` into its file, and verifies it.
     fn fetch(&self, sources: &[String], plan: &mut Plan) -> Result<(), Failure> {
         let mut get = self.get(sources).map_err(|e| Failure::of(&e))?;
-        match plan.digest {
-            Some(Digest::Sha256(bytes)) => get = get.checksum(Checksum::sha256(bytes)),
-            Some(Digest::Sha512(bytes)) => get = get.checksum(Checksum::sha512(bytes)),
-            Some(Digest::Sha512Of256(_)) | None => {}
+        if let Some(checksum) = plan.digest.as_ref().and_then(checksum) {
+            get = get.checksum(checksum);
         }
         let mut reader = get.read_stopped_by(&self.stop).map_err(|e| Failure::of(&e))?;
         let events = reader.events();
@@ -208,7 +215,9 @@ impl Desk {
     }
 
     fn copy(&self, reader: &mut Reader, plan: &mut Plan) -> Result<(), Failure> {
-        let mut hasher = plan.digest.map(|digest| Hasher::new(digest.kind()));
+        // Hashes that the transfer knows are compared by it, before it says that this is the end.
+        let own = plan.digest.filter(|digest| checksum(digest).is_none());
+        let mut hasher = own.map(|digest| Hasher::new(digest.kind()));
         let mut buffer = vec![0; WRITE_BYTES];
         loop {
             let read = match reader.read(&mut buffer) {
@@ -226,7 +235,7 @@ impl Desk {
             self.counters.add(Count::FetchedBytes, read.len() as u64);
             plan.flight.set_written(plan.writer.length());
         }
-        match (hasher.map(Hasher::finish), plan.digest) {
+        match (hasher.map(Hasher::finish), own) {
             (Some(is), Some(wanted)) if is != wanted => {
                 Err(Failure::WrongBytes(format!("its hash is {is} instead of {wanted}")))
             }
