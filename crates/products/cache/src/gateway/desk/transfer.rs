@@ -116,10 +116,14 @@ impl Desk {
                 // Its askers need not wait for the disk.
                 flight.end(Ok(()));
                 self.publish(plan);
+                lock(&self.flights).remove(&key);
             }
-            Err(failure) => flight.end(Err(failure)),
+            Err(failure) => {
+                // A request that comes after the failure begins anew, and does not join it.
+                lock(&self.flights).remove(&key);
+                flight.end(Err(failure));
+            }
         }
-        lock(&self.flights).remove(&key);
     }
 
     /// Fetches an object from one source after the other, after all together have sent wrong bytes. Names
@@ -130,9 +134,9 @@ impl Desk {
             let writer = Writer::begin(&self.store).map_err(|e| Failure::of_store(&e))?;
             if !plan.flight.restart(writer.file()) {
                 // Its askers have bytes that may be wrong: only later ones get the right ones.
-                plan.flight.end(Err(last.clone()));
-                plan.flight = Arc::new(Flight::new(writer.file()));
-                lock(&self.flights).insert(plan.key.clone(), Arc::clone(&plan.flight));
+                let next = Arc::new(Flight::new(writer.file()));
+                lock(&self.flights).insert(plan.key.clone(), Arc::clone(&next));
+                std::mem::replace(&mut plan.flight, next).end(Err(last.clone()));
             }
             plan.writer = writer;
             match self.fetch(std::slice::from_ref(source), plan) {
