@@ -89,10 +89,9 @@ impl Client {
     /// If a file cannot be read, a header field is invalid or is a field that the client sets itself, or a
     /// proxy is of an unknown kind. Also if the system has no thread or descriptor left.
     pub fn start(mut options: Options) -> Result<Self, StartError> {
-        let engine = options.engine.take();
-        let settings = Arc::new(Settings::new(options)?);
+        let engine = options.engine.take().map_or_else(Engine::start, Ok)?;
+        let settings = Arc::new(Settings::new(options, engine.tls())?);
         let queue = Arc::new(EventQueue::new()?);
-        let engine = engine.map_or_else(Engine::start, Ok)?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let (own, shared) = (Arc::clone(&settings), Arc::clone(&queue));
         let (running, end) = std::sync::mpsc::channel();

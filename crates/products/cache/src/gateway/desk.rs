@@ -1,6 +1,7 @@
 //! Decides what a request is answered with: an object of the store, a fetch that runs, or a new one.
 
 mod documents;
+mod small;
 mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,7 +13,7 @@ use crate::store::BLOCK_BYTES;
 
 /// An object of at most this many bytes is verified before the head of an answer is sent, so that a
 /// failure can still be told by the status.
-const WAITED_FOR_BYTES: u64 = 1 << 20;
+pub(super) const WAITED_FOR_BYTES: u64 = 1 << 20;
 
 /// The reason why there is nothing to answer with.
 #[derive(Clone, Debug, PartialEq, Eq)]

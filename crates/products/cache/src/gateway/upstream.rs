@@ -17,6 +17,7 @@ use crate::config::Config;
 /// The most bytes of a document.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 32 << 20;
 /// The most documents that are fetched at once; further calls wait. Together they need at most 256 MiB.
+/// Other fetches bring few bytes, and do not wait.
 const AT_ONCE: usize = 8;
 /// The most clients that are kept for later calls.
 const IDLE_MAX: usize = 16;
@@ -93,8 +94,8 @@ impl Upstream {
         drop(old);
     }
 
-    /// Fetches what `kind` says from `url`, over each link in turn until one works. The body is empty if
-    /// the kind has none.
+    /// Fetches what `kind` says from `url`, over each link in turn until one works. For metadata the body is
+    /// the beginning of the file, if that came with them.
     ///
     /// # Errors
     /// The error of the server over the last link.
@@ -104,7 +105,8 @@ impl Upstream {
         kind: &RequestKind,
         accept: &'static str,
     ) -> Result<(Head, Vec<u8>), FetchError> {
-        let turn = Turn::wait(self);
+        let is_document = matches!(kind, RequestKind::Document { .. } | RequestKind::ChangedDocument { .. });
+        let turn = is_document.then(|| Turn::wait(self));
         let mut last = Err(FetchError::Refused("there is no link".to_owned()));
         for via in &self.vias {
             last = self.ask(url, kind, accept, via);
@@ -141,10 +143,10 @@ impl Upstream {
             waited.map_err(|e| FetchError::Broken(e.to_string()))?;
             idle.client.events(|event| match event {
                 Event::Head { head: new, .. } => head = Some(*new),
-                Event::Body { bytes, .. } => body.extend_from_slice(&bytes),
+                Event::Body { bytes, .. } | Event::Opening { bytes, .. } => body.extend_from_slice(&bytes),
                 Event::Done { .. } => end = Some(Ok(())),
                 Event::Failed { error, .. } => end = Some(Err(error)),
-                Event::Opening { .. } | Event::Sample { .. } => {}
+                Event::Sample { .. } => {}
             });
         }
         self.put_back(idle);

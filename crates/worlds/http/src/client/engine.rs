@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::error::StartError;
+use super::tls::TlsConfigs;
 
 /// Holds a thread with the sockets and timers of [clients](super::Client). Several clients may share one. The
 /// thread ends when its last clone is dropped; each client holds a clone.
@@ -16,6 +17,7 @@ pub struct Engine(Arc<Shared>);
 
 struct Shared {
     handle: Handle,
+    tls: Arc<TlsConfigs>,
     /// Ends the thread when it is dropped.
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -34,7 +36,14 @@ impl Engine {
             // An error means that the sender was dropped, which is how the thread is ended.
             let _ = runtime.block_on(ended);
         })?;
-        Ok(Self(Arc::new(Shared { handle, end: Some(end), thread: Some(thread) })))
+        let tls = Arc::default();
+        Ok(Self(Arc::new(Shared { handle, tls, end: Some(end), thread: Some(thread) })))
+    }
+
+    /// Returns the TLS configurations of all clients. With them, a client resumes the TLS sessions of earlier
+    /// ones, and the system's certificates are read once.
+    pub(super) fn tls(&self) -> Arc<TlsConfigs> {
+        Arc::clone(&self.0.tls)
     }
 
     /// Runs a task on the thread.

@@ -21,7 +21,7 @@ use super::error::StartError;
 use super::netrc::{NETRC_BYTES_MAX, Netrc};
 use super::origin::{Origin, Url, credentials};
 use super::proxy::{Proxies, basic};
-use super::tls;
+use super::tls::{self, TlsConfigs};
 
 /// Header fields that a caller may not set: this client sets them itself, or they would change the meaning of
 /// an answer.
@@ -58,13 +58,14 @@ pub(super) struct Settings {
     insecure: bool,
     pub(super) connect_timeout: Duration,
     pub(super) idle_timeout: Duration,
-    /// The TLS configuration. It is made for the first `https` URL, because reading the system's certificates
-    /// takes a while.
+    /// The TLS configuration. It is made for the first `https` URL of all clients of an engine, because
+    /// reading the system's certificates takes a while.
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
+    tls_configs: Arc<TlsConfigs>,
 }
 
 impl Settings {
-    pub(super) fn new(options: Options) -> Result<Self, StartError> {
+    pub(super) fn new(options: Options, tls_configs: Arc<TlsConfigs>) -> Result<Self, StartError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &options.headers {
             let (Ok(field), Ok(value)) =
@@ -111,11 +112,12 @@ impl Settings {
             connect_timeout: options.connect_timeout,
             idle_timeout: options.idle_timeout,
             tls: OnceLock::new(),
+            tls_configs,
         })
     }
 
     pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, String> {
-        self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
+        self.tls.get_or_init(|| self.tls_configs.get(&self.roots, self.insecure)).clone()
     }
 
     /// Whether a request to `url` carries credentials, as [`headers`](Self::headers) sets them.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -37,13 +37,49 @@ pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static
     }
 }
 
+/// The most configurations that are kept.
+const CONFIGS_MAX: usize = 16;
+
+/// What a configuration depends on: the certificates that are trusted besides the system's, and whether every
+/// certificate is.
+type Trust = (Vec<CertificateDer<'static>>, bool);
+
+/// The TLS configurations of all clients of an engine. Each holds the sessions that its connections may
+/// resume.
+#[derive(Default)]
+pub(super) struct TlsConfigs(Mutex<Vec<(Trust, Arc<ClientConfig>)>>);
+
+impl TlsConfigs {
+    /// Returns the configuration for these certificates, which is made when it is first needed.
+    ///
+    /// # Errors
+    /// As [`config`].
+    pub(super) fn get(
+        &self,
+        roots: &[CertificateDer<'static>],
+        insecure: bool,
+    ) -> Result<Arc<ClientConfig>, String> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.iter().find(|((known, every), _)| known == roots && *every == insecure);
+        if let Some((_, config)) = known {
+            return Ok(Arc::clone(config));
+        }
+        let config = config(roots, insecure)?;
+        if all.len() >= CONFIGS_MAX {
+            all.remove(0);
+        }
+        all.push(((roots.to_vec(), insecure), Arc::clone(&config)));
+        Ok(config)
+    }
+}
+
 /// Returns the TLS configuration of all connections: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1 (ALPN, RFC
 /// 7301). `roots` are trusted besides the system's certificates, both as issuers and as certificates of
 /// servers. With `insecure`, every certificate is trusted.
 ///
 /// # Errors
 /// If a certificate cannot be used. The error is one clause.
-pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Result<Arc<ClientConfig>, String> {
+fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -22,15 +22,15 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const WRITE_BYTES: usize = 256 << 10;
 
 /// A fetch that is about to begin.
-struct Plan {
+pub(super) struct Plan {
     key: Key,
-    digest: Option<Digest>,
+    pub(super) digest: Option<Digest>,
     /// The fields of the server, if the object may change.
     fields: Option<CacheFields>,
     media_type: String,
-    sources: Vec<String>,
-    flight: Arc<Flight>,
-    writer: Writer,
+    pub(super) sources: Vec<String>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) writer: Writer,
 }
 
 /// Returns the hash in the form that a transfer compares; `None` if a transfer does not know its kind.
@@ -102,7 +102,11 @@ impl Desk {
     /// Fetches an object to its end.
     fn run(&self, mut plan: Plan) {
         let sources = plan.sources.clone();
-        let mut fetched = self.fetch(&sources, &mut plan);
+        let mut fetched = match self.fetch_small(&mut plan) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.fetch(&sources, &mut plan),
+            Err(failure) => Err(failure),
+        };
         if let Err(failure @ Failure::WrongBytes(_)) = &fetched
             && plan.digest.is_some()
             && sources.len() > 1
