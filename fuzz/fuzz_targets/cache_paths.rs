@@ -45,7 +45,7 @@ fuzz_target!(|text: &str| {
     let names: Result<Vec<String>, _> = path.names.into_iter().map(String::from_utf8).collect();
     let Ok(names) = names else { return };
     let Some((route, below)) = settings().route(&names) else { return };
-    let wanted = StorePath { names: below, directory: path.directory, query: None };
+    let wanted = StorePath { names: below, directory: path.directory, query: None, accept: "" };
     for source in target(route, &wanted).into_iter().flat_map(|target| target.sources) {
         let is_below = |base: &String| source.starts_with(&format!("{base}/"));
         assert!(route.sources.iter().chain(&route.files).any(is_below), "{source}");

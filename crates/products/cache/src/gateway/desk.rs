@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch::{Client, Stop};
 use anabranch_http::client::{FetchError, Head, RequestKind};
+use anabranch_http::server::ResourceRequest;
 
 use super::event::Event;
 use super::flight::{Failure, Flight};
@@ -152,11 +153,11 @@ impl Desk {
     pub(super) fn target(
         &self,
         names: &[String],
-        directory: bool,
-        query: Option<&str>,
+        request: &ResourceRequest<'_>,
     ) -> Option<(&Route, usize, Target)> {
+        let (directory, query, accept) = (request.path.directory, request.query, request.accept);
         let (route, below) = self.config.route(names)?;
-        let target = target(route, &StorePath { names: below, directory, query })?;
+        let target = target(route, &StorePath { names: below, directory, query, accept })?;
         Some((route, below.len(), target))
     }
 

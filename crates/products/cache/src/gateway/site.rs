@@ -41,10 +41,9 @@ impl Site {
         let names = request.path.names.iter().map(|name| String::from_utf8(name.clone()));
         let names = names.collect::<Result<Vec<_>, _>>().ok();
         let nothing = || Failure::NotFound("no route of this cache has such a path".to_owned());
-        let directory = request.path.directory;
         let names = names.ok_or_else(nothing)?;
-        let (route, depth, target) = self.0.target(&names, directory, request.query).ok_or_else(nothing)?;
-        if let (TargetKind::Document(document), false) = (target.kind.clone(), directory)
+        let (route, depth, target) = self.0.target(&names, request).ok_or_else(nothing)?;
+        if let (TargetKind::Document(document), false) = (target.kind.clone(), request.path.directory)
             && document.is_index
         {
             // Links of the page are relative to it.
@@ -71,7 +70,10 @@ fn resource(answer: Answer, target: &Target) -> Result<Resource<Source>, Failure
         (_, Some(answered)) => {
             fields.push(("age", answered.age_s(now_s()).to_string().into()));
             let CacheFields { cache_control, last_modified, .. } = answered;
-            let all = [("cache-control", cache_control), ("last-modified", last_modified)];
+            let is_index = matches!(target.kind, TargetKind::Document(document) if document.is_index);
+            // An index has two forms.
+            let vary = is_index.then(|| "accept".to_owned());
+            let all = [("cache-control", cache_control), ("last-modified", last_modified), ("vary", vary)];
             fields.extend(all.into_iter().filter_map(|(name, value)| Some((name, value?.into()))));
         }
     }

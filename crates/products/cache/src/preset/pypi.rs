@@ -1,5 +1,5 @@
-//! Indexes of Python packages (PEP 503). A page `NAME/` lists files, each with a URL and, behind `#`, its
-//! SHA-256.
+//! Indexes of Python packages (PEP 503, PEP 691). A page `NAME/` lists files, each with a URL and its
+//! SHA-256: in HTML behind the URL's `#`, in JSON beside it.
 //!
 //! The cache hands a page on with links that lead through it: `…/+files/sha256/HEX/PATH`, so that the hash
 //! is known when the file is asked for, without a page at hand. PATH is the rest of the URL below the
@@ -10,6 +10,7 @@
 use std::fmt::Write as _;
 
 use percent_encoding::percent_decode_str;
+use serde_json::Value;
 use url::Url;
 
 use super::target::{Document, StorePath, Target, TargetKind, UNKNOWN_TYPE, encoded};
@@ -20,9 +21,23 @@ use crate::digest::{Digest, HashKind};
 const FILES: &str = "+files";
 /// The word in the place of a hash that the index does not say.
 const NO_HASH: &str = "none";
-/// The type of pages that are asked for. The JSON form of PEP 691 is not rewritten here.
-const PAGES: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.9";
-const PAGE_TYPE: &str = "text/html; charset=utf-8";
+/// The type of pages in HTML.
+const PAGES: Form = ("application/vnd.pypi.simple.v1+html, text/html;q=0.9", "text/html; charset=utf-8");
+/// The type of pages in JSON. Not every index has it: then it sends HTML.
+const JSON: Form = (
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1",
+    "application/vnd.pypi.simple.v1+json",
+);
+
+/// The form of a page: the value of `Accept` that asks for it, and its media type.
+type Form = (&'static str, &'static str);
+
+/// Whether a client names the JSON form first. pip parses it faster by far, and lists it first; another
+/// client gets HTML.
+fn wants_json(accept: &str) -> bool {
+    let first = accept.split([',', ';']).next().unwrap_or_default().trim();
+    ["application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.latest+json"].contains(&first)
+}
 
 pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
     let names: Vec<&str> = path.names.iter().map(String::as_str).collect();
@@ -34,7 +49,7 @@ pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
                 _ => return None,
             };
             let file = &path.names[path.names.len() - rest.len()..];
-            let below = StorePath { names: file, directory: path.directory, query: None };
+            let below = StorePath { names: file, directory: path.directory, query: None, accept: "" };
             if file.is_empty() || path.directory {
                 return None;
             }
@@ -51,22 +66,45 @@ pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
             if path.names.is_empty() {
                 sources.iter_mut().for_each(|source| source.push('/'));
             }
-            let document = Document { accept: PAGES, digest: None, is_index: true };
-            Some(Target { sources, kind: TargetKind::Document(document), media_type: PAGE_TYPE })
+            let (accept, media_type) = if wants_json(path.accept) { JSON } else { PAGES };
+            let document = Document { accept, digest: None, is_index: true };
+            Some(Target { sources, kind: TargetKind::Document(document), media_type })
         }
         _ => None,
     }
 }
 
-/// Returns a page of an index whose links lead through the cache. `page` is the URL that the page came
-/// from, `depth` the number of names of the page's path below the route.
+/// Returns a page of an index, in HTML or JSON, whose links lead through the cache. `page` is the URL that the
+/// page came from, `depth` the number of names of the page's path below the route.
 #[must_use]
-pub fn rewrite_index(route: &Route, page: &str, depth: usize, html: &str) -> String {
-    let Ok(page) = Url::parse(page) else { return html.to_owned() };
+pub fn rewrite_index(route: &Route, page: &str, depth: usize, text: &str) -> String {
+    let Ok(page) = Url::parse(page) else { return text.to_owned() };
+    match text.trim_start().starts_with('{') {
+        true => rewrite_json(route, &page, depth, text).unwrap_or_else(|| text.to_owned()),
+        false => rewrite_html(route, &page, depth, text),
+    }
+}
+
+/// Returns a page in JSON (PEP 691) whose links lead through the cache; `None` if it is no such page.
+fn rewrite_json(route: &Route, page: &Url, depth: usize, json: &str) -> Option<String> {
+    let mut index: Value = serde_json::from_str(json).ok()?;
+    for file in index.get_mut("files")?.as_array_mut()? {
+        let hash = file.get("hashes").and_then(|hashes| hashes.get("sha256")).and_then(Value::as_str);
+        let hash = hash.map_or_else(String::new, |hex| format!("#sha256={hex}"));
+        let Some(Value::String(url)) = file.get_mut("url") else { continue };
+        if let Some(link) = through_cache(route, page, depth, &format!("{url}{hash}")) {
+            let bare = link.split('#').next().unwrap_or_default();
+            *url = bare.to_owned();
+        }
+    }
+    Some(index.to_string())
+}
+
+fn rewrite_html(route: &Route, page: &Url, depth: usize, html: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(html.len()), html);
     while let Some((before, quote, value, after)) = next_link(rest) {
         out.push_str(before);
-        let link = through_cache(route, &page, depth, &unescape(value)).map(|link| escape(&link));
+        let link = through_cache(route, page, depth, &unescape(value)).map(|link| escape(&link));
         let _ = write!(out, "{quote}{}{quote}", link.as_deref().unwrap_or(value));
         rest = after;
     }

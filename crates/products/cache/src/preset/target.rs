@@ -58,6 +58,8 @@ pub struct StorePath<'a> {
     pub directory: bool,
     /// The query, still encoded.
     pub query: Option<&'a str>,
+    /// The types that the client accepts: the value of its `Accept`, or the empty text.
+    pub accept: &'a str,
 }
 
 impl StorePath<'_> {

@@ -18,7 +18,12 @@ fn of(preset: &str, path: &str) -> Option<(String, String)> {
     let text = path.trim_end_matches('/');
     let names: Vec<String> =
         if text.is_empty() { vec![] } else { text.split('/').map(str::to_owned).collect() };
-    let path = StorePath { names: &names, directory: path.ends_with('/') || names.is_empty(), query: None };
+    let path = StorePath {
+        names: &names,
+        directory: path.ends_with('/') || names.is_empty(),
+        query: None,
+        accept: "",
+    };
     let target = target(&route, &path)?;
     let kind = match target.kind {
         TargetKind::Object(digest) => digest.to_string(),
@@ -113,6 +118,39 @@ fn links_of_an_index_lead_through_the_cache() {
     assert_eq!(seen, format!("<a href=\"../+files/sha256/{HEX}/packages/x.whl#sha256={HEX}\">x</a>"));
 }
 
+#[test]
+fn the_json_form_of_an_index_is_rewritten_for_clients_that_name_it_first() {
+    let route = route("pypi", "sources = [\"https://pypi.org/simple\"]");
+    let page = format!(
+        "{{\"files\":[{{\"filename\":\"x-1.whl\",\"hashes\":{{\"sha256\":\"{HEX}\"}},\
+         \"url\":\"https://files.pythonhosted.org/packages/a/x-1.whl\"}},\
+         {{\"hashes\":{{}},\"url\":\"https://files.pythonhosted.org/packages/y.zip\"}},\
+         {{\"hashes\":{{}},\"url\":\"https://evil.example/z.whl\"}}],\"name\":\"x\"}}"
+    );
+    let seen = rewrite_index(&route, "https://pypi.org/simple/x/", 1, &page);
+    for part in [
+        &format!("\"url\":\"../+files/sha256/{HEX}/packages/a/x-1.whl\""),
+        "\"../+files/none/packages/y.zip\"",
+        "\"https://evil.example/z.whl\"",
+        &format!("{{\"sha256\":\"{HEX}\"}}"),
+        "\"name\":\"x\"",
+    ] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+    assert_eq!(rewrite_index(&route, "https://pypi.org/simple/x/", 1, "{\"files\": 3}"), "{\"files\": 3}");
+    let names = ["x".to_owned()];
+    let accept = |accept: &str| {
+        let path = StorePath { names: &names, directory: true, query: None, accept };
+        let TargetKind::Document(document) = target(&route, &path).unwrap().kind else { panic!() };
+        document.accept
+    };
+    let json = "application/vnd.pypi.simple.v1+json";
+    assert!(accept(&format!("{json}, text/html;q=0.1")).starts_with(json));
+    for other in ["", "*/*", "text/html", &format!("text/html, {json};q=0.1")] {
+        assert!(accept(other).starts_with("application/vnd.pypi.simple.v1+html"), "{other}");
+    }
+}
+
 fn route_of_local() -> Route {
     route("pypi", "sources = [\"http://127.0.0.1:9/simple\"]")
 }
@@ -128,7 +166,7 @@ proptest! {
     ) {
         let route = route(preset, "sources = [\"https://a.example/s\"]");
         prop_assume!(names.iter().all(|name| name != "." && name != ".."));
-        let path = StorePath { names: &names, directory, query: None };
+        let path = StorePath { names: &names, directory, query: None, accept: "" };
         if let Some(target) = target(&route, &path) {
             for source in target.sources {
                 let url = url::Url::parse(&source).expect("a URL");

@@ -60,6 +60,8 @@ pub struct ResourceRequest<'a> {
     pub host: &'a str,
     /// The value of `Authorization`, if there is exactly one and it is text.
     pub authorization: Option<&'a str>,
+    /// The values of `Accept`, as one list; empty if there is none.
+    pub accept: &'a str,
     /// The address of the server's end of the connection.
     pub local: SocketAddr,
 }

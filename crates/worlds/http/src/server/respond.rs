@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    ACCEPT, ACCEPT_RANGES, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
     CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, LINK, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
@@ -67,10 +67,11 @@ pub(super) async fn respond<S: ContentProvider, B>(
         return plain(StatusCode::NOT_FOUND, "no file has such a name", head);
     };
     let query = request.uri().query().map(str::to_owned);
-    let authorization = authorization(request);
+    let (authorization, accept) = (authorization(request), accept(request));
     let found = shared.ask(move |provider| {
         let (query, authorization) = (query.as_deref(), authorization.as_deref());
-        let wanted = ResourceRequest { path: &path, query, host: &host, authorization, local };
+        let wanted =
+            ResourceRequest { path: &path, query, host: &host, authorization, accept: &accept, local };
         let found = provider.find(&wanted);
         let checked = match &found {
             PathLookup::Found(resource) => provider.check(&resource.content),
@@ -103,6 +104,12 @@ fn authorization<B>(request: &Request<B>) -> Option<String> {
         (Some(one), None) => one.to_str().ok().map(str::to_owned),
         _ => None,
     }
+}
+
+/// Returns all values of `Accept`.
+fn accept<B>(request: &Request<B>) -> String {
+    let values = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the response to a client that may not have the resource.
