@@ -110,6 +110,15 @@ struct DataTimers {
     retransmit_at: Time,
     /// When subflows that have ended are made again.
     rejoin_at: Time,
+    /// When data is overdue that another subflow may carry, too.
+    overtake_at: Time,
+}
+
+impl Default for DataTimers {
+    fn default() -> Self {
+        let never = Time::NEVER;
+        Self { fin_due: never, retransmit_at: never, rejoin_at: never, overtake_at: never }
+    }
 }
 
 /// Events and ended subflows that the stack has not fetched yet.
@@ -170,7 +179,7 @@ impl Connection {
             scheduler: config.scheduler.make(),
             addresses: AddressBook::new(config.path_manager, local, others, remote),
             notices: Notices::default(),
-            timers: DataTimers { fin_due: Time::NEVER, retransmit_at: Time::NEVER, rejoin_at: Time::NEVER },
+            timers: DataTimers::default(),
             ending: Ending::default(),
             reports: Reports::default(),
             turn: 0,
