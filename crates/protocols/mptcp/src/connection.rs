@@ -47,10 +47,8 @@ pub enum ConnectionEvent {
     },
     /// A subflow has ended.
     SubflowDown {
-        /// The subflow's local end.
-        local: SocketAddr,
-        /// The subflow's remote end.
-        remote: SocketAddr,
+        /// The last state of the subflow.
+        last: SubflowReport,
         /// Why the subflow ended, if it was not closed with FINs.
         error: Option<SubflowError>,
     },
@@ -441,6 +439,12 @@ impl Connection {
     pub(crate) fn report(&self, ends: (SocketAddr, SocketAddr)) -> Option<SubflowReport> {
         let mut paths = self.paths.iter().flatten();
         paths.find(|path| path.ends() == ends).map(Path::report)
+    }
+
+    /// Returns the bytes that have arrived in order on the subflow between these ends, the local one first.
+    pub(crate) fn received_bytes(&self, ends: (SocketAddr, SocketAddr)) -> u64 {
+        let mut paths = self.paths.iter().flatten();
+        paths.find(|path| path.ends() == ends).map_or(0, |path| path.subflow.received_bytes())
     }
 
     /// Records that the program writes no more.

@@ -74,6 +74,16 @@ impl<'a> Lookout<'a> {
         Self { now, paces, overdue: 0 }
     }
 
+    /// Notes that earlier data was overdue on the subflows in `slots`, a bit each.
+    pub(crate) const fn note(&mut self, slots: u64) {
+        self.overdue |= slots;
+    }
+
+    /// Returns the subflows on which data is overdue, a bit each.
+    pub(crate) const fn overdue(&self) -> u64 {
+        self.overdue
+    }
+
     /// Returns the state of the subflow that carries the data, if it has not delivered it.
     fn carrier(&self, data: &Underway) -> Option<Pace> {
         self.paces.get(data.slot).copied().flatten().filter(|pace| pace.acked < data.end)

@@ -23,6 +23,8 @@ struct Flying {
     carried: u64,
     /// The last of these subflows, and when it got the bytes.
     underway: Underway,
+    /// The slots of subflows on which the bytes were overdue when another one took them over, one bit each.
+    late: u64,
 }
 
 impl Flying {
@@ -191,7 +193,7 @@ impl SendQueue {
         self.next += len;
         let carried = 1 << underway.slot;
         let underway = self.hand(underway, seq, len);
-        self.flying.push_back(Flying { seq, payload: payload.clone(), carried, underway });
+        self.flying.push_back(Flying { seq, payload: payload.clone(), carried, underway, late: 0 });
         Some((seq, payload))
     }
 
@@ -244,9 +246,12 @@ impl SendQueue {
         let mut lookout = Lookout::new(underway.sent_at, paces);
         let mut first = self.flying.iter().take(OVERTAKE_PIECES);
         let at = first.position(|flying| {
+            lookout.note(flying.late);
             let is_overtaken = lookout.is_overtaken(&flying.underway, &pace, is_backup);
             is_overtaken && flying.carried & (1 << underway.slot) == 0
         })?;
+        let flying = self.flying.get_mut(at)?;
+        flying.late |= lookout.overdue() & (1 << flying.underway.slot);
         Some(self.carry(at, max, underway)?.0)
     }
 
@@ -254,7 +259,11 @@ impl SendQueue {
     pub(crate) fn overdue_at(&self, now: Time, paces: &Paces) -> Time {
         let mut lookout = Lookout::new(now, paces);
         let first = self.flying.iter().take(OVERTAKE_PIECES);
-        let at = first.filter_map(|flying| lookout.overdue_at(&flying.underway)).filter(|at| *at > now);
+        let overdue_at = |flying: &Flying| {
+            lookout.note(flying.late);
+            lookout.overdue_at(&flying.underway)
+        };
+        let at = first.filter_map(overdue_at).filter(|at| *at > now);
         at.min().unwrap_or(Time::NEVER)
     }
 

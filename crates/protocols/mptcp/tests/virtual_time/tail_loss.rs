@@ -80,11 +80,14 @@ fn probing_on_the_other_path_is_never_slower_and_helps_where_the_probe_is_lost()
              {same_sent}, {other_sent}, {overtake_sent} sent"
         );
         assert!(same <= off && other <= same && overtake <= other, "{said}");
+        // Overtaking does not wait for a probe timeout: half of the time, and 30 ms.
         if burst.lost_again > 0 && burst.near == burst.far {
+            assert!(overtake <= same.over(2) + Span::from_millis(30), "{said}");
             assert!(other + Span::from_millis(40) <= same, "{said}");
         }
         if burst.lost == 1 {
-            assert!(other_sent <= same_sent + 1 && overtake_sent <= same_sent + 1, "{said}");
+            // If the acknowledgement of the segment before the lost one is delayed, that is overdue, too.
+            assert!(other_sent <= same_sent + 1 && overtake_sent <= same_sent + 2, "{said}");
         }
     }
 }
