@@ -37,14 +37,16 @@ impl Row {
         self.shorter_percent(self.with(policy).time)
     }
 
-    /// Returns the time below which no policy can complete the burst that first reacts at the probe timeout:
-    /// the last segment leaves as if nothing were lost, is probed for after two round trips of the primary
-    /// path, and takes the alternate path.
+    /// Returns the time below which no policy can complete the burst that first reacts so many round trips of
+    /// the primary path after the last segment: that leaves as if nothing were lost, and is sent again on
+    /// the alternate path, or on the primary path and, if the probe is lost, there again a round trip later.
     #[must_use]
-    pub fn bound(&self) -> Span {
+    pub fn bound(&self, rounds: u64) -> Span {
         let (near_ms, far_ms) = self.burst.rtts_ms;
         let left = self.whole.time - Span::from_micros(near_ms * 500);
-        left + Span::from_millis(2 * near_ms) + Span::from_micros(far_ms * 500)
+        let again_ms = if self.burst.probe_lost { near_ms } else { 0 };
+        let [same, other] = [near_ms + 2 * again_ms, far_ms].map(|twice| Span::from_micros(twice * 500));
+        left + Span::from_millis(rounds * near_ms) + same.min(other)
     }
 
     /// Returns by how much a policy lengthens the completion time; zero if it does not.
