@@ -78,7 +78,8 @@ fn told(event: &ConnectionEvent) -> Option<String> {
         ConnectionEvent::Established { multipath: false } => Some("connected by plain TCP".to_owned()),
         ConnectionEvent::FellBack => Some("no Multipath TCP on the way: goes on as plain TCP".to_owned()),
         ConnectionEvent::SubflowUp { local, remote } => Some(format!("subflow {local} to {remote} is up")),
-        ConnectionEvent::SubflowDown { local, remote, error } => {
+        ConnectionEvent::SubflowDown { last, error } => {
+            let (local, remote) = (last.local, last.remote);
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
             Some(format!("subflow {local} to {remote} is down{why}"))
         }

@@ -35,12 +35,13 @@ struct BurstObject {
     lost_segments: u32,
     probe_lost: bool,
     completion_ms: f64,
+    no_loss_ms: f64,
     sent_segments: u64,
 }
 
 fn objects(rows: &[Row]) -> String {
     let mut out = String::new();
-    for Row { burst, completions } in rows {
+    for Row { burst, completions, whole } in rows {
         for (policy, completion) in TAIL_LOSS_POLICIES.iter().zip(completions) {
             let object = BurstObject {
                 policy: policy.name,
@@ -51,6 +52,7 @@ fn objects(rows: &[Row]) -> String {
                 lost_segments: burst.lost.of(burst.segments),
                 probe_lost: burst.probe_lost,
                 completion_ms: completion.time.as_nanos() as f64 / 1e6,
+                no_loss_ms: whole.time.as_nanos() as f64 / 1e6,
                 sent_segments: completion.segments,
             };
             out += &json::text("burst", &object);

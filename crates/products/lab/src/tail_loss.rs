@@ -21,6 +21,6 @@ mod row;
 pub use anabranch_mptcp::TAIL_LOSS_POLICIES;
 
 pub use burst::{Completion, RATE_MBITS, SEGMENT_BYTES, WARM_UP_SEGMENTS};
-pub use grid::{AlternateQueue, Burst, Lost, RTTS_MS, SEGMENTS, Task};
+pub use grid::{AlternateQueue, Burst, Lost, RTTS_MS, RUNS, SEGMENTS, Task};
 pub use report::{figure, markdown, table};
 pub use row::{Row, rows};

@@ -20,8 +20,12 @@ pub enum TailLoss {
     /// The subflow probes as with `SamePath`, and another subflow carries the last segment, too (Yedugundla,
     /// licentiate thesis, section 4.2). If the segment arrives there and earlier data is still missing, the
     /// other subflow sends that data at once.
-    #[default]
     AlternatePath,
+    /// As `AlternatePath`. Moreover, a subflow that has room while there is nothing new to send carries the
+    /// oldest data again that is on its way elsewhere, if the answer is overdue there or would come sooner
+    /// here; a backup only if it is overdue.
+    #[default]
+    Overtake,
     /// The subflow probes as with `SamePath`, at the time of Linux (`tcp_schedule_loss_probe`): after two
     /// round trips and 200 ms if one segment is in flight, else after two round trips and two ticks of a
     /// clock of 250 Hz.
@@ -51,6 +55,11 @@ pub const TAIL_LOSS_POLICIES: &[TailLossInfo] = &[
         name: "alternate-path",
         title: "the silent subflow and another one send its last segment again",
         policy: TailLoss::AlternatePath,
+    },
+    TailLossInfo {
+        name: "overtake",
+        title: "as alternate-path, and idle subflows carry what is overdue on others or comes sooner on them",
+        policy: TailLoss::Overtake,
     },
     TailLossInfo {
         name: "linux",

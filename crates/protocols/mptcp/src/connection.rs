@@ -47,10 +47,8 @@ pub enum ConnectionEvent {
     },
     /// A subflow has ended.
     SubflowDown {
-        /// The subflow's local end.
-        local: SocketAddr,
-        /// The subflow's remote end.
-        remote: SocketAddr,
+        /// The last state of the subflow.
+        last: SubflowReport,
         /// Why the subflow ended, if it was not closed with FINs.
         error: Option<SubflowError>,
     },
@@ -110,6 +108,15 @@ struct DataTimers {
     retransmit_at: Time,
     /// When subflows that have ended are made again.
     rejoin_at: Time,
+    /// When data is overdue that another subflow may carry, too.
+    overtake_at: Time,
+}
+
+impl Default for DataTimers {
+    fn default() -> Self {
+        let never = Time::NEVER;
+        Self { fin_due: never, retransmit_at: never, rejoin_at: never, overtake_at: never }
+    }
 }
 
 /// Events and ended subflows that the stack has not fetched yet.
@@ -170,7 +177,7 @@ impl Connection {
             scheduler: config.scheduler.make(),
             addresses: AddressBook::new(config.path_manager, local, others, remote),
             notices: Notices::default(),
-            timers: DataTimers { fin_due: Time::NEVER, retransmit_at: Time::NEVER, rejoin_at: Time::NEVER },
+            timers: DataTimers::default(),
             ending: Ending::default(),
             reports: Reports::default(),
             turn: 0,
@@ -432,6 +439,12 @@ impl Connection {
     pub(crate) fn report(&self, ends: (SocketAddr, SocketAddr)) -> Option<SubflowReport> {
         let mut paths = self.paths.iter().flatten();
         paths.find(|path| path.ends() == ends).map(Path::report)
+    }
+
+    /// Returns the bytes that have arrived in order on the subflow between these ends, the local one first.
+    pub(crate) fn received_bytes(&self, ends: (SocketAddr, SocketAddr)) -> u64 {
+        let mut paths = self.paths.iter().flatten();
+        paths.find(|path| path.ends() == ends).map_or(0, |path| path.subflow.received_bytes())
     }
 
     /// Records that the program writes no more.

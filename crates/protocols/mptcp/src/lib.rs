@@ -34,6 +34,7 @@ mod handshake_options;
 mod listener;
 mod mapping;
 mod notices;
+mod overtake;
 mod path;
 pub mod path_manager;
 pub mod payload;

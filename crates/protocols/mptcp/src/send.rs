@@ -3,10 +3,16 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use anabranch_algo::Time;
+
+use crate::config::SUBFLOWS_MAX;
+use crate::overtake::{Lookout, Paces, Underway};
 use crate::payload::Payload;
 
 /// Small writes are gathered into pieces of this size, bytes.
 const GATHER_BYTES: usize = 16_384;
+/// So many pieces from the first unacknowledged one on may be overtaken.
+const OVERTAKE_PIECES: usize = 64;
 
 /// Bytes that were given to subflows and are not acknowledged.
 #[derive(Clone, Debug)]
@@ -15,6 +21,10 @@ struct Flying {
     payload: Payload,
     /// The slots of the subflows that carried these bytes, one bit each.
     carried: u64,
+    /// The last of these subflows, and when it got the bytes.
+    underway: Underway,
+    /// The slots of subflows on which the bytes were overdue when another one took them over, one bit each.
+    late: u64,
 }
 
 impl Flying {
@@ -33,6 +43,15 @@ enum Fin {
     At(u64),
 }
 
+/// A subflow that may overtake others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mover<'a> {
+    /// Its slot, and the current time.
+    pub(crate) underway: Underway,
+    pub(crate) paces: &'a Paces,
+    pub(crate) is_backup: bool,
+}
+
 /// The sending half of a connection. Data sequence numbers are counted from the initial one, so the first
 /// byte has number 1.
 #[derive(Clone, Debug)]
@@ -44,6 +63,8 @@ pub(crate) struct SendQueue {
     flying: VecDeque<Flying>,
     /// The numbers of the pieces that must be sent on another subflow, too.
     reinject: BTreeSet<u64>,
+    /// The number of the piece that the subflow in each slot got last.
+    last_of: [u64; SUBFLOWS_MAX],
     una: u64,
     next: u64,
     window_end: u64,
@@ -61,6 +82,7 @@ impl SendQueue {
             gathered: Vec::new(),
             flying: VecDeque::new(),
             reinject: BTreeSet::new(),
+            last_of: [0; SUBFLOWS_MAX],
             una: 1,
             next: 1,
             window_end: 1,
@@ -141,8 +163,9 @@ impl SendQueue {
         }
     }
 
-    /// Takes at most `max` bytes of new data for the subflow in `slot`. Returns them with their number.
-    pub(crate) fn take(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
+    /// Takes at most `max` bytes of new data for a subflow, which gets them now. Returns them with their
+    /// number.
+    pub(crate) fn take(&mut self, max: u64, underway: Underway) -> Option<(u64, Payload)> {
         let max = usize::try_from(max.min(self.window_room())).unwrap_or(usize::MAX);
         if max == 0 || self.unsent_bytes == 0 {
             return None;
@@ -168,8 +191,25 @@ impl SendQueue {
         let (seq, len) = (self.next, payload.len() as u64);
         self.unsent_bytes -= len;
         self.next += len;
-        self.flying.push_back(Flying { seq, payload: payload.clone(), carried: 1 << slot });
+        let carried = 1 << underway.slot;
+        let underway = self.hand(underway, seq, len);
+        self.flying.push_back(Flying { seq, payload: payload.clone(), carried, underway, late: 0 });
         Some((seq, payload))
+    }
+
+    /// Notes that a subflow gets `len` bytes from number `seq` on, which follow those that it got last.
+    fn hand(&mut self, mut underway: Underway, seq: u64, len: u64) -> Underway {
+        let Underway { slot, sent_at, .. } = underway;
+        if let Some(last) = self.last_of.get_mut(slot) {
+            let before = std::mem::replace(last, seq);
+            let at = self.place(before);
+            let before = self.flying.get_mut(at).map(|flying| &mut flying.underway);
+            if let Some(before) = before.filter(|before| before.slot == slot) {
+                before.followed_at = before.followed_at.min(sent_at);
+            }
+        }
+        underway.end += len;
+        underway
     }
 
     fn place(&self, seq: u64) -> usize {
@@ -183,24 +223,56 @@ impl SendQueue {
         self.flying.get(self.place(seq)).map(|flying| flying.carried)
     }
 
-    /// Takes at most `max` bytes of the first piece to be reinjected, for the subflow in `slot`.
-    pub(crate) fn take_reinjection(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
+    /// Takes at most `max` bytes of the first piece to be reinjected, for a subflow that gets them now.
+    pub(crate) fn take_reinjection(&mut self, max: u64, underway: Underway) -> Option<(u64, Payload)> {
         let seq = self.reinject.pop_first()?;
-        let rest = self.carry(self.place(seq), max, slot)?;
+        let rest = self.carry(self.place(seq), max, underway)?;
         self.reinjections += 1;
         self.reinject.extend(rest.1);
         Some(rest.0)
     }
 
-    /// Takes at most `max` of the first bytes that the subflow in `slot` has not carried.
-    pub(crate) fn take_copy(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
-        let at = self.flying.iter().position(|flying| flying.carried & (1 << slot) == 0)?;
-        Some(self.carry(at, max, slot)?.0)
+    /// Takes at most `max` of the first bytes that a subflow has not carried, which gets them now.
+    pub(crate) fn take_copy(&mut self, max: u64, underway: Underway) -> Option<(u64, Payload)> {
+        let at = self.flying.iter().position(|flying| flying.carried & (1 << underway.slot) == 0)?;
+        Some(self.carry(at, max, underway)?.0)
     }
 
-    /// Records that the subflow in `slot` carries the first `max` bytes of the entry at index `at`. A longer
+    /// Takes at most `max` of the first bytes in which the subflow of `mover` overtakes the one that carries
+    /// them.
+    pub(crate) fn overtake(&mut self, max: u64, mover: &Mover<'_>) -> Option<(u64, Payload)> {
+        let Mover { underway, paces, is_backup } = *mover;
+        let pace = paces.get(underway.slot).copied().flatten()?;
+        let mut lookout = Lookout::new(underway.sent_at, paces);
+        let mut first = self.flying.iter().take(OVERTAKE_PIECES);
+        let at = first.position(|flying| {
+            lookout.note(flying.late);
+            let is_overtaken = lookout.is_overtaken(&flying.underway, &pace, is_backup);
+            is_overtaken && flying.carried & (1 << underway.slot) == 0
+        })?;
+        let flying = self.flying.get_mut(at)?;
+        flying.late |= lookout.overdue() & (1 << flying.underway.slot);
+        Some(self.carry(at, max, underway)?.0)
+    }
+
+    /// Returns when the next of the first pieces is overdue; [`Time::NEVER`] if each is overdue by `now`.
+    pub(crate) fn overdue_at(&self, now: Time, paces: &Paces) -> Time {
+        let mut lookout = Lookout::new(now, paces);
+        let first = self.flying.iter().take(OVERTAKE_PIECES);
+        let overdue_at = |flying: &Flying| {
+            lookout.note(flying.late);
+            lookout.overdue_at(&flying.underway)
+        };
+        let at = first.filter_map(overdue_at).filter(|at| *at > now);
+        at.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Records that a subflow carries the first `max` bytes of the entry at index `at` from now on. A longer
     /// entry is cut in two, and the number of its second part is returned with the bytes.
-    fn carry(&mut self, at: usize, max: u64, slot: usize) -> Option<((u64, Payload), Option<u64>)> {
+    fn carry(&mut self, at: usize, max: u64, underway: Underway) -> Option<((u64, Payload), Option<u64>)> {
+        let slot = underway.slot;
+        let (seq, len) = self.flying.get(at).map(|flying| (flying.seq, flying.payload.len() as u64))?;
+        let underway = self.hand(underway, seq, len.min(max));
         let flying = self.flying.get_mut(at)?;
         let mut rest = None;
         if flying.payload.len() as u64 > max {
@@ -208,12 +280,12 @@ impl SendQueue {
             let seq = flying.seq + max;
             let back = Flying { seq, payload: std::mem::replace(&mut flying.payload, front), ..*flying };
             rest = Some(seq);
-            flying.carried |= 1 << slot;
+            (flying.carried, flying.underway) = (flying.carried | 1 << slot, underway);
             let taken = (flying.seq, flying.payload.clone());
             self.flying.insert(at + 1, back);
             return Some((taken, rest));
         }
-        flying.carried |= 1 << slot;
+        (flying.carried, flying.underway) = (flying.carried | 1 << slot, underway);
         Some(((flying.seq, flying.payload.clone()), rest))
     }
 
@@ -247,6 +319,8 @@ impl SendQueue {
             flying.carried &= !(1 << slot);
             if flying.carried == 0 {
                 self.reinject.insert(flying.seq);
+            } else if flying.underway.slot == slot {
+                flying.underway.slot = flying.carried.trailing_zeros() as usize;
             }
         }
     }

@@ -248,6 +248,20 @@ impl Stack {
         self.connections.get(id)?.report((local, remote))
     }
 
+    /// Returns the connection of the subflow between `local` and `remote`, or `None` if there is none.
+    #[must_use]
+    pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<ConnectionId> {
+        self.subflows.get(&(local, remote)).copied()
+    }
+
+    /// Returns the bytes that have arrived in order on the subflow between `local` and `remote`, each counted
+    /// once; zero if there is no such subflow.
+    #[must_use]
+    pub fn received_bytes(&self, local: SocketAddr, remote: SocketAddr) -> u64 {
+        let connection = self.connection(local, remote).and_then(|id| self.connections.get(&id));
+        connection.map_or(0, |connection| connection.received_bytes((local, remote)))
+    }
+
     /// Returns the number of subflows of all connections, those included that are not up yet.
     #[must_use]
     pub fn subflow_count(&self) -> usize {

@@ -10,6 +10,7 @@ mod output;
 mod probe_rule;
 mod receiver;
 mod sender;
+mod told;
 mod undo;
 
 use std::fmt;
@@ -23,7 +24,7 @@ use crate::config::TcpConfig;
 use crate::payload::Payload;
 use crate::secrets::Secrets;
 use crate::segment::{Flags, Segment};
-use handshake::{Agreed, TcpFields};
+use handshake::{Agreed, SynTimer, TcpFields};
 use probe_rule::ProbeRule;
 use receiver::Receiver;
 use sender::{AckInput, Fired, Sender};
@@ -126,16 +127,6 @@ pub(crate) enum Alarm {
     Timeout,
 }
 
-/// The SYN or SYN/ACK and its retransmissions.
-#[derive(Clone, Copy, Debug)]
-struct SynTimer {
-    iss: u32,
-    /// How often the SYN was sent.
-    count: u32,
-    sent_at: Time,
-    due: Time,
-}
-
 /// Counts the challenge acknowledgements of one second.
 #[derive(Clone, Copy, Debug)]
 struct Challenges {
@@ -195,7 +186,7 @@ impl Subflow {
             agreed: Agreed::offer(&config, local, buffer_bytes),
             sender: Sender::new(iss, algorithm, probe_rule),
             receiver: Receiver::new(irs, config.ack_delay),
-            syn: SynTimer { iss, count: 0, sent_at: now, due: now },
+            syn: SynTimer { iss, count: 0, began: now, sent_at: now, due: now },
             timestamp_offset: secrets.timestamp_offset(local, remote),
             is_closing: false,
             reset_due: false,
@@ -359,6 +350,11 @@ impl Subflow {
         }
     }
 
+    /// Returns the timestamp that a segment with these options echoes.
+    fn echo(&self, fields: &TcpFields) -> Option<u32> {
+        fields.timestamps.filter(|_| self.agreed.timestamps).map(|(_, echo)| echo)
+    }
+
     /// Handles a segment in SYN-SENT (RFC 9293 section 3.10.7.3). Ignores a SYN without an acknowledgement,
     /// which comes when both ends begin at once.
     fn syn_sent(&mut self, now: Time, segment: &Segment, fields: &TcpFields) -> Arrival {
@@ -377,9 +373,14 @@ impl Subflow {
         if let Some((value, _)) = fields.timestamps {
             self.receiver.first_timestamp(value);
         }
-        let sent_at = (self.syn.count == 1).then_some(self.syn.sent_at);
+        let sent_at = self.syn.answered(now, self.timestamp(now), self.echo(fields));
         // The window of a SYN is not scaled (RFC 7323 section 2.2).
-        self.sender.established(now, sent_at, u64::from(segment.window), self.receiver.next() - 1);
+        self.sender.established(
+            now,
+            (self.syn.began, sent_at),
+            u64::from(segment.window),
+            self.receiver.next() - 1,
+        );
         self.state = State::Established;
         self.liveness.last_heard = now;
         self.receiver.ack_now();
@@ -433,8 +434,8 @@ impl Subflow {
             if ack != self.sender.next() {
                 return arrival;
             }
-            let sent_at = (self.syn.count == 1).then_some(self.syn.sent_at);
-            self.sender.established(now, sent_at, window, seq);
+            let sent_at = self.syn.answered(now, self.timestamp(now), self.echo(fields));
+            self.sender.established(now, (self.syn.began, sent_at), window, seq);
             self.state = State::Established;
             arrival.established = true;
         }
@@ -496,7 +497,7 @@ impl Subflow {
         let input = AckInput {
             ack,
             sacked: &sacked[..count],
-            echo: fields.timestamps.filter(|_| self.agreed.timestamps).map(|(_, echo)| echo),
+            echo: self.echo(fields),
             congestion_echo: self.agreed.ecn && segment.flags.has(Flags::ECE),
             window,
             seq,

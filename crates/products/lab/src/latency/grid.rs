@@ -73,6 +73,9 @@ pub enum Transport {
     Tcp(usize),
     /// MPTCP over both paths with this scheduler.
     Mptcp(SchedulerKind),
+    /// MPTCP over both paths with minRTT, each subflow with the controller of TCP: nothing is coupled. It
+    /// shows what the coupling costs.
+    Uncoupled,
 }
 
 impl Transport {
@@ -80,7 +83,7 @@ impl Transport {
     #[must_use]
     pub fn each() -> Vec<Self> {
         let schedulers = SCHEDULERS.iter().map(|row| Self::Mptcp(row.kind));
-        [Self::Tcp(0), Self::Tcp(1)].into_iter().chain(schedulers).collect()
+        [Self::Tcp(0), Self::Tcp(1)].into_iter().chain(schedulers).chain([Self::Uncoupled]).collect()
     }
 
     /// Returns the name in tables.
@@ -88,6 +91,7 @@ impl Transport {
     pub fn name(self) -> String {
         match self {
             Self::Tcp(path) => format!("TCP {}", path + 1),
+            Self::Uncoupled => "minrtt, uncoupled".into(),
             Self::Mptcp(kind) => {
                 let row = SCHEDULERS.iter().find(|row| row.kind == kind);
                 row.map_or("MPTCP", |row| row.name).to_owned()

@@ -86,6 +86,9 @@ fn simulate(task: &Task) -> Result<Vec<Vec<Span>>, String> {
             let stack = Config { mptcp: false, congestion_control: algorithm(TCP), ..Config::default() };
             (vec![paths[path]], stack)
         }
+        Transport::Uncoupled => {
+            (paths.to_vec(), Config { congestion_control: algorithm(TCP), ..Config::default() })
+        }
         Transport::Mptcp(scheduler) => {
             let stack = Config { scheduler, congestion_control: algorithm(MPTCP), ..Config::default() };
             (paths.to_vec(), stack)

@@ -15,7 +15,7 @@ pub struct StackSettings {
     /// Path manager of MPTCP: `fullmesh` (the default), `backup`, `default`, or the number of subflows over
     /// the first path.
     pub path_manager: Option<String>,
-    /// Reaction to a tail that may be lost: a name of [`TAIL_LOSS_POLICIES`]; default: `alternate-path`.
+    /// Reaction to a tail that may be lost: a name of [`TAIL_LOSS_POLICIES`]; default: `overtake`.
     pub tail_loss: Option<String>,
     /// Receive buffer of a connection, bytes; default: 4 MiB.
     pub receive_buffer: Option<SizeSpec>,

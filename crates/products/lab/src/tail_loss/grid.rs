@@ -2,6 +2,8 @@
 
 use anabranch_mptcp::{TAIL_LOSS_POLICIES, TailLoss};
 
+/// Simulations of a burst: one with each policy, and one without a loss.
+pub const RUNS: usize = TAIL_LOSS_POLICIES.len() + 1;
 /// Segments of a burst.
 pub const SEGMENTS: [u32; 5] = [2, 5, 10, 20, 50];
 /// Round-trip times of the primary and the alternate path, ms.
@@ -10,6 +12,8 @@ pub const RTTS_MS: [(u64, u64); 4] = [(25, 25), (25, 65), (65, 25), (10, 100)];
 /// The lost segments of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
+    /// None: the control that shows how long a burst takes at least.
+    Nothing,
     /// The last ones, so many.
     Last(u32),
     /// All.
@@ -17,13 +21,14 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// All kinds of loss, in the order of tables.
+    /// All kinds of loss but none, in the order of tables.
     pub const EACH: [Self; 4] = [Self::Last(1), Self::Last(2), Self::Last(3), Self::All];
 
     /// Returns the number of lost segments among `segments`.
     #[must_use]
     pub fn of(self, segments: u32) -> u32 {
         match self {
+            Self::Nothing => 0,
             Self::Last(count) => count.min(segments),
             Self::All => segments,
         }
@@ -33,6 +38,7 @@ impl Lost {
     #[must_use]
     pub fn name(self) -> String {
         match self {
+            Self::Nothing => "nothing".into(),
             Self::Last(1) => "the last".into(),
             Self::Last(count) => format!("the last {count}"),
             Self::All => "all".into(),
@@ -88,12 +94,16 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns the whole grid.
+    /// Returns the whole grid: for each burst [`RUNS`] simulations, one with each policy and one without a
+    /// loss.
     #[must_use]
     pub fn grid() -> Vec<Self> {
-        bursts()
-            .flat_map(|burst| TAIL_LOSS_POLICIES.iter().map(move |row| Self { burst, policy: row.policy }))
-            .collect()
+        let runs = |burst: Burst| {
+            let policies = TAIL_LOSS_POLICIES.iter().map(move |row| Self { burst, policy: row.policy });
+            let whole = Burst { lost: Lost::Nothing, probe_lost: false, ..burst };
+            policies.chain([Self { burst: whole, policy: TailLoss::Off }])
+        };
+        bursts().flat_map(runs).collect()
     }
 }
 

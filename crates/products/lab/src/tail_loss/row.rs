@@ -4,7 +4,7 @@ use anabranch_algo::Span;
 use anabranch_mptcp::{TAIL_LOSS_POLICIES, TailLoss};
 
 use super::burst::Completion;
-use super::grid::{Burst, bursts};
+use super::grid::{Burst, RUNS, bursts};
 
 /// The result of a burst with each policy, in the order of [`TAIL_LOSS_POLICIES`].
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Row {
     pub burst: Burst,
     /// The results by policy.
     pub completions: Vec<Completion>,
+    /// The result if nothing is lost.
+    pub whole: Completion,
 }
 
 impl Row {
@@ -23,26 +25,41 @@ impl Row {
         at.and_then(|at| self.completions.get(at).copied()).unwrap_or_default()
     }
 
-    /// Returns by how much the alternate path shortens the completion time, percent of that with the same
-    /// path.
+    /// Returns by how much a time is shorter than that with the same path, percent of the latter.
     #[must_use]
-    pub fn gain_percent(&self) -> f64 {
-        let ms = |policy| self.with(policy).time.as_nanos() as f64;
-        100.0 * (1.0 - ms(TailLoss::AlternatePath) / ms(TailLoss::SamePath))
+    pub fn shorter_percent(&self, time: Span) -> f64 {
+        100.0 * (1.0 - time.as_nanos() as f64 / self.with(TailLoss::SamePath).time.as_nanos() as f64)
     }
 
-    /// Returns by how much the alternate path lengthens the completion time; zero if it does not.
+    /// Returns by how much a policy shortens the completion time, percent of that with the same path.
     #[must_use]
-    pub fn slower_by(&self) -> Span {
-        let (same, other) = (self.with(TailLoss::SamePath).time, self.with(TailLoss::AlternatePath).time);
-        if other > same { other - same } else { Span::ZERO }
+    pub fn gain_percent(&self, policy: TailLoss) -> f64 {
+        self.shorter_percent(self.with(policy).time)
     }
 
-    /// Returns how many more segments are sent with the alternate path.
+    /// Returns the time below which no policy can complete the burst that first reacts so many round trips of
+    /// the primary path after the last segment: that leaves as if nothing were lost, and is sent again on
+    /// the alternate path, or on the primary path and, if the probe is lost, there again a round trip later.
     #[must_use]
-    pub fn extra_segments(&self) -> i64 {
+    pub fn bound(&self, rounds: u64) -> Span {
+        let (near_ms, far_ms) = self.burst.rtts_ms;
+        let left = self.whole.time - Span::from_micros(near_ms * 500);
+        let again_ms = if self.burst.probe_lost { near_ms } else { 0 };
+        let [same, other] = [near_ms + 2 * again_ms, far_ms].map(|twice| Span::from_micros(twice * 500));
+        left + Span::from_millis(rounds * near_ms) + same.min(other)
+    }
+
+    /// Returns by how much a policy lengthens the completion time; zero if it does not.
+    #[must_use]
+    pub fn slower_by(&self, policy: TailLoss) -> Span {
+        self.with(policy).time - self.with(TailLoss::SamePath).time
+    }
+
+    /// Returns how many more segments are sent with a policy.
+    #[must_use]
+    pub fn extra_segments(&self, policy: TailLoss) -> i64 {
         let sent = |policy| self.with(policy).segments as i64;
-        sent(TailLoss::AlternatePath) - sent(TailLoss::SamePath)
+        sent(policy) - sent(TailLoss::SamePath)
     }
 }
 
@@ -51,10 +68,12 @@ impl Row {
 /// # Errors
 /// If a run does not count; the error names the burst and the condition.
 pub fn rows(results: &[Result<Completion, String>]) -> Result<Vec<Row>, String> {
-    let each = results.chunks(TAIL_LOSS_POLICIES.len());
+    let each = results.chunks(RUNS);
     let row = |(burst, results): (Burst, &[Result<Completion, String>])| {
         let completions = results.iter().cloned().collect::<Result<Vec<_>, _>>();
-        Ok(Row { burst, completions: completions.map_err(|what| format!("{burst:?}: {what}"))? })
+        let mut completions = completions.map_err(|what| format!("{burst:?}: {what}"))?;
+        let whole = completions.pop().unwrap_or_default();
+        Ok(Row { burst, completions, whole })
     };
     bursts().zip(each).map(row).collect()
 }

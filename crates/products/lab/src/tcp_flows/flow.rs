@@ -169,32 +169,31 @@ impl Flow {
         if packet.broken {
             return;
         }
-        let (at, segment) = (usize::from(packet.to_receiver), &*packet.segment);
+        let (at, segment) = (usize::from(packet.to_receiver), &packet.segment);
+        let ends = (segment.target, segment.source);
         let stack = &mut self.hosts[at].stack;
         if at == RECEIVER && !segment.payload.is_empty() {
-            let received = |stack: &Stack| {
-                stack.subflow(segment.target, segment.source).map_or(0, |report| report.received_bytes)
-            };
-            let before = received(stack);
+            let before = stack.received_bytes(ends.0, ends.1);
             stack.handle(now, Input::Segment(segment));
-            let bytes = received(stack).saturating_sub(before);
+            let bytes = stack.received_bytes(ends.0, ends.1).saturating_sub(before);
             self.delivered[(packet.path - self.first_path) as usize] += bytes;
         } else {
             stack.handle(now, Input::Segment(segment));
         }
         if at == SENDER {
-            self.write();
+            self.write(ends);
         }
         self.drain(now, at, send);
     }
 
-    /// Lets all programs of the sender write that have something to write.
-    fn write(&mut self) {
+    /// Lets the program of the sender write whose connection has a subflow between these ends, if it has
+    /// something to write: the segment may have made room.
+    fn write(&mut self, (local, remote): (SocketAddr, SocketAddr)) {
         let Self { transfers, hosts: [sender, _], .. } = self;
-        for &t in sender.transfers.values() {
-            if transfers[t].wants_to_write() {
-                transfers[t].write(&mut sender.stack);
-            }
+        let id = sender.stack.connection(local, remote);
+        let Some(&t) = id.and_then(|id| sender.transfers.get(&id)) else { return };
+        if transfers[t].wants_to_write() {
+            transfers[t].write(&mut sender.stack);
         }
     }
 
@@ -221,7 +220,7 @@ impl Flow {
         self.data_segments += u64::from(to_receiver && !segment.payload.is_empty());
         let TcpPath { down, up } = self.paths[path];
         let packet = TcpPacket {
-            segment: Box::new(segment),
+            segment,
             flow: self.no,
             path: self.first_path + path as u32,
             to_receiver,
@@ -241,9 +240,12 @@ impl Flow {
     fn event(&mut self, now: Time, at: usize, id: ConnectionId, event: ConnectionEvent) {
         match event {
             ConnectionEvent::SubflowUp { local, remote } => self.subflow_up(now, at, id, (local, remote)),
-            ConnectionEvent::SubflowDown { local, .. } => {
+            ConnectionEvent::SubflowDown { last, .. } => {
                 if at == self.opener {
-                    self.subflows.remove(&local);
+                    self.subflows.remove(&last.local);
+                }
+                if at == SENDER {
+                    self.note_subflow_end(id, &last);
                 }
             }
             ConnectionEvent::Readable => self.read(now, at, id),
@@ -312,6 +314,28 @@ impl Flow {
         }
     }
 
+    /// Notes the last numbers of one of the sender's subflows whose transfer is in progress, or was stopped.
+    fn note_subflow_end(&mut self, id: ConnectionId, last: &SubflowReport) {
+        let path = self.path_of(self.opener_end(last).ip());
+        let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.ids[SENDER] == Some(id))
+        else {
+            return;
+        };
+        if transfer.report.ended.is_some() {
+            return;
+        }
+        transfer.report.timeouts += u64::from(last.timeouts);
+        transfer.report.reductions += u64::from(last.reductions);
+        if let Some(path) = path.filter(|_| last.srtt > Span::ZERO) {
+            self.srtts[path] = last.srtt;
+        }
+    }
+
+    /// Returns the opener's end of one of the sender's subflows.
+    const fn opener_end(&self, report: &SubflowReport) -> SocketAddr {
+        if self.opener == SENDER { report.local } else { report.remote }
+    }
+
     /// Notes the sender's numbers when the last byte of a transfer has been read.
     fn note_end(&mut self, t: usize) {
         self.srtts = self.srtts();
@@ -367,8 +391,7 @@ impl Flow {
                 continue;
             }
             for report in sender.stack.subflows(*id) {
-                let own = if self.opener == SENDER { report.local } else { report.remote };
-                if let Some(path) = self.path_of(own.ip()) {
+                if let Some(path) = self.path_of(self.opener_end(&report).ip()) {
                     f(path, &report);
                 }
             }

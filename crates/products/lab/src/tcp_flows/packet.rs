@@ -10,7 +10,7 @@ pub const FLOW_TCP: u32 = 1 << 30;
 /// A segment in flight.
 #[derive(Clone, Debug)]
 pub struct TcpPacket {
-    pub(super) segment: Box<Segment>,
+    pub(super) segment: Segment,
     /// The flow.
     pub(super) flow: u32,
     /// Number of the path among all paths of TCP flows.
@@ -24,7 +24,7 @@ pub struct TcpPacket {
 impl TcpPacket {
     /// Returns a number that tells the packet from others.
     pub(super) fn fingerprint(&self) -> u64 {
-        let Segment { seq, ack, .. } = *self.segment;
+        let Segment { seq, ack, .. } = self.segment;
         let numbers = u64::from(seq) << 32 | u64::from(ack);
         numbers ^ u64::from(self.path) << 1 ^ u64::from(self.to_receiver)
     }

@@ -113,3 +113,17 @@ fn what_the_stack_cannot_do_is_refused() {
         assert!(what.contains(said), "{what}");
     }
 }
+
+/// The link is down for three seconds in the middle. The timeouts of that count, too, if the flow is stopped
+/// later, which ends its subflows.
+#[test]
+fn timeouts_of_subflows_that_have_ended_count() {
+    let fault = "[[fault]]\nat = \"8 s\"\nuntil = \"11 s\"\nlink = \"a\"\ndown = true\n";
+    let timeouts = |stop: &str| {
+        let flow = "[flow.f]\ntransport = \"tcp\"\npaths = [{ via = [\"a\"], rtt = \"20 ms\" }]\n";
+        value(&outcome(&format!("{flow}{stop}{fault}"), &["timeouts"], "reno", 1), 0)
+    };
+    let (stopped, whole) = (timeouts("stop = \"16 s\"\n"), timeouts(""));
+    assert!(stopped > 0.0, "{stopped}");
+    assert_eq!(stopped, whole);
+}

@@ -421,7 +421,7 @@ impl Connection {
         self.notices.forget_slot(slot);
         self.send.forget_subflow(slot);
         if path.is_up {
-            self.reports.events.push_back(ConnectionEvent::SubflowDown { local, remote, error });
+            self.reports.events.push_back(ConnectionEvent::SubflowDown { last: path.report(), error });
         }
     }
 

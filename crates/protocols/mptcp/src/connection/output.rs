@@ -12,11 +12,13 @@ use anabranch_mptcp_wire::{
 };
 
 use super::{Connection, ConnectionEvent, Mode, TailProbe};
-use crate::config::TailLoss;
+use crate::config::{SUBFLOWS_MAX, TailLoss};
 use crate::handshake_options::VERSION;
+use crate::overtake::{Pace, Paces, Underway};
 use crate::path::{Handshake, Path, ResetReason, Signal};
 use crate::scheduler::{PathView, Schedule as _, Work};
 use crate::segment::Segment;
+use crate::send::Mover;
 use crate::subflow::{Alarm, Chunk, Due, SubflowError};
 
 /// Bytes of the largest DSS: acknowledgement and mapping of 64 bits each, with a checksum.
@@ -74,7 +76,7 @@ impl Connection {
         });
         let timers = self.timers;
         let data = timers.fin_due.min(timers.retransmit_at).min(self.notices.next());
-        let data = data.min(timers.rejoin_at);
+        let data = data.min(timers.rejoin_at).min(timers.overtake_at);
         let data = if self.ending.is_over || !self.is_multipath() { Time::NEVER } else { data };
         subflows.min().unwrap_or(Time::NEVER).min(data).min(self.addresses.race_at())
     }
@@ -95,7 +97,9 @@ impl Connection {
             match alarm {
                 Alarm::Nothing => {}
                 Alarm::Probe => {
-                    if self.config.tcp.tail_loss == TailLoss::AlternatePath && self.tail_probe.is_none() {
+                    let policy = self.config.tcp.tail_loss;
+                    let alternates = matches!(policy, TailLoss::AlternatePath | TailLoss::Overtake);
+                    if alternates && self.tail_probe.is_none() {
                         self.tail_probe = self.send.reinject_last(slot).map(|seq| TailProbe { slot, seq });
                     }
                 }
@@ -166,13 +170,13 @@ impl Connection {
 
     /// Appends the subflows as the scheduler sees them. `carried` has a bit for each slot that has carried
     /// the data.
-    fn views(&self, carried: u64, out: &mut Vec<PathView>) {
+    fn views(&self, now: Time, carried: u64, out: &mut Vec<PathView>) {
         for (slot, path) in self.paths.iter().enumerate() {
             let Some(path) = path.as_ref().filter(|path| path.can_send()) else { continue };
             let sender = path.subflow.sender();
             out.push(PathView {
                 slot,
-                srtt: sender.rtt().srtt(),
+                srtt: sender.expected_round_trip(now),
                 rttvar: sender.rtt().rttvar(),
                 cwnd: sender.cwnd(),
                 in_flight: sender.in_flight(),
@@ -204,20 +208,22 @@ impl Connection {
         };
         let mut views = Vec::with_capacity(self.paths.len());
         if let Some(carried) = self.send.reinjection() {
-            self.views(carried, &mut views);
+            self.views(now, carried, &mut views);
             if let Some(slot) = self.scheduler.pick(&work, &views) {
                 let room = self.paths[slot].as_ref()?.subflow.room(bytes);
-                let (data_seq, payload) = self.send.take_reinjection(room, slot)?;
+                let underway = self.underway(now, slot)?;
+                let (data_seq, payload) = self.send.take_reinjection(room, underway)?;
                 return Some((slot, self.paths[slot].as_mut()?.subflow.send(now, data_seq, payload)));
             }
         }
         if self.send.unsent() > 0 && self.send.window_room() > 0 {
             views.clear();
             work.is_reinjection = false;
-            self.views(0, &mut views);
+            self.views(now, 0, &mut views);
             if let Some(slot) = self.scheduler.pick(&work, &views) {
                 let room = self.paths[slot].as_ref()?.subflow.room(bytes);
-                let (data_seq, payload) = self.send.take(room, slot)?;
+                let underway = self.underway(now, slot)?;
+                let (data_seq, payload) = self.send.take(room, underway)?;
                 return Some((slot, self.paths[slot].as_mut()?.subflow.send(now, data_seq, payload)));
             }
         }
@@ -228,10 +234,14 @@ impl Connection {
                 if room == 0 {
                     continue;
                 }
-                if let Some((data_seq, payload)) = self.send.take_copy(room, slot) {
+                let underway = self.underway(now, slot)?;
+                if let Some((data_seq, payload)) = self.send.take_copy(room, underway) {
                     return Some((slot, self.paths[slot].as_mut()?.subflow.send(now, data_seq, payload)));
                 }
             }
+        }
+        if let Some(due) = self.overtake(now) {
+            return Some(due);
         }
         if self.send.unsent() > 0 {
             let is_closed = self.send.window_room() == 0;
@@ -239,6 +249,53 @@ impl Connection {
                 path.subflow.blocked(now, is_closed);
             }
         }
+        None
+    }
+
+    /// Returns the note on data that the subflow in `slot` is about to get.
+    fn underway(&self, now: Time, slot: usize) -> Option<Underway> {
+        Some(Underway::new(slot, now, self.paths[slot].as_ref()?.subflow.used_offset()))
+    }
+
+    /// Has a subflow that has room, while there is nothing new to send, carry data that comes late on another
+    /// one. Of several such subflows the one with the shortest round trip does it, and a backup last.
+    fn overtake(&mut self, now: Time) -> Option<(usize, Due)> {
+        self.timers.overtake_at = Time::NEVER;
+        let has_news = self.send.unsent() > 0 && self.send.window_room() > 0;
+        if self.config.tcp.tail_loss != TailLoss::Overtake
+            || has_news
+            || !self.send.is_flying()
+            || self.scheduler.is_redundant()
+        {
+            return None;
+        }
+        let mut paces = Paces::default();
+        let (mut movers, mut count) = ([(false, Span::ZERO, 0); SUBFLOWS_MAX], 0);
+        for (slot, path) in self.paths.iter().enumerate() {
+            let Some(path) = path.as_ref().filter(|path| path.can_send()) else { continue };
+            let pace = path.subflow.sender().pace(now);
+            paces[slot] = Some(Pace { acked: path.subflow.acked_offset(), ..pace });
+            movers[count] = (path.backup.is_wanted(), pace.round_trip, slot);
+            count += 1;
+        }
+        if count < 2 {
+            return None;
+        }
+        movers[..count].sort_unstable();
+        let bytes = self.option_bytes();
+        for &(is_backup, _, slot) in &movers[..count] {
+            let path = self.paths[slot].as_mut()?;
+            let room = path.subflow.room(bytes);
+            if room == 0 || path.subflow.sender().timeouts() > 0 {
+                continue;
+            }
+            let underway = Underway::new(slot, now, path.subflow.used_offset());
+            let mover = Mover { underway, paces: &paces, is_backup };
+            if let Some((data_seq, payload)) = self.send.overtake(room, &mover) {
+                return Some((slot, path.subflow.send(now, data_seq, payload)));
+            }
+        }
+        self.timers.overtake_at = self.send.overdue_at(now, &paces);
         None
     }
 

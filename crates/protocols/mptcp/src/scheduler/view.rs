@@ -7,7 +7,9 @@ use anabranch_algo::{Span, Time};
 pub struct PathView {
     /// The subflow's slot.
     pub slot: usize,
-    /// The smoothed round-trip time; zero before the first sample.
+    /// The round trip that a segment sent now is expected to take: the smoothed one, or as long as the oldest
+    /// segment in flight has waited, if that is longer. Before the first sample it is the time that the
+    /// handshake took.
     pub srtt: Span,
     /// The mean deviation of the round-trip time.
     pub rttvar: Span,

@@ -1,8 +1,9 @@
-//! The parameters that the two SYNs settle: segment size, window scale, SACK, timestamps, ECN (RFC 9293
+//! The SYN with its retransmissions, and the parameters that the two SYNs settle: segment size, window scale, SACK, timestamps, ECN (RFC 9293
 //! section 3.7.1, RFC 7323, RFC 2018, RFC 3168 section 6.1.1).
 
 use std::net::SocketAddr;
 
+use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::{OptionBuffer, SackBlocks, TcpOption};
 
 use crate::config::TcpConfig;
@@ -14,6 +15,32 @@ const MSS_DEFAULT: u16 = 536;
 const MSS_MIN: u16 = 88;
 /// The largest shift of a window (RFC 7323 section 2.3).
 const WINDOW_SCALE_MAX: u8 = 14;
+
+/// The SYN or SYN/ACK and its retransmissions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SynTimer {
+    pub(super) iss: u32,
+    /// How often the SYN was sent.
+    pub(super) count: u32,
+    /// When it was first sent, and last.
+    pub(super) began: Time,
+    pub(super) sent_at: Time,
+    pub(super) due: Time,
+}
+
+impl SynTimer {
+    /// Returns when the SYN was sent that the peer has answered. If it was sent more than once, only the
+    /// timestamp tells that the answer echoes (RFC 7323 section 4.1); `timestamp` is that of a segment sent
+    /// now.
+    pub(super) fn answered(&self, now: Time, timestamp: u32, echo: Option<u32>) -> Option<Time> {
+        if self.count == 1 {
+            return Some(self.sent_at);
+        }
+        let ago = Span::from_millis(u64::from(timestamp.wrapping_sub(echo?)));
+        (ago <= now.since(self.began) + Span::from_millis(1))
+            .then(|| Time::ZERO + (now.since(Time::ZERO) - ago))
+    }
+}
 
 /// The options of a segment that TCP itself reads.
 #[derive(Clone, Copy, Debug, Default)]

@@ -22,7 +22,7 @@ impl ProbeRule {
     pub(super) fn of(policy: TailLoss, ack_delay: Span) -> Self {
         match policy {
             TailLoss::Off => Self { is_on: false, single: Span::ZERO, several: Span::ZERO },
-            TailLoss::SamePath | TailLoss::AlternatePath => {
+            TailLoss::SamePath | TailLoss::AlternatePath | TailLoss::Overtake => {
                 Self { is_on: true, single: ack_delay, several: Span::ZERO }
             }
             TailLoss::Linux => {

@@ -13,12 +13,13 @@ use std::collections::{BTreeSet, VecDeque};
 use anabranch_algo::control::{Algorithm, CongestionCause, Group, SubflowStats};
 use anabranch_algo::prr::Prr;
 use anabranch_algo::rtt::RttEstimator;
-use anabranch_algo::sent_packets::Delivery;
 use anabranch_algo::subflow::{AckRule, Patience, Subflow, Timer};
 use anabranch_algo::{Span, Time};
 
 use super::probe_rule::ProbeRule;
-use super::undo::{Evidence, Undo, Verdict};
+use super::told::Told;
+use super::undo::{Undo, Verdict};
+use crate::overtake::Pace;
 use crate::payload::Payload;
 
 /// Bytes that a subflow carries, and their position in the data.
@@ -40,7 +41,7 @@ impl Chunk {
 /// The content of one packet of `algo`: the segment that begins at `seq`, in its transmission `number` (from
 /// 1).
 #[derive(Clone, Copy, Debug)]
-struct Transmission {
+pub(super) struct Transmission {
     seq: u64,
     number: u32,
 }
@@ -54,16 +55,16 @@ enum Fate {
 
 /// A segment that has not been acknowledged.
 #[derive(Clone, Debug)]
-struct Sent {
-    seq: u64,
+pub(super) struct Sent {
+    pub(super) seq: u64,
     chunk: Chunk,
     /// The packet numbers of the last transmission and of the one before.
-    packet: u64,
-    earlier: Option<u64>,
+    pub(super) packet: u64,
+    pub(super) earlier: Option<u64>,
     number: u32,
-    sent_at: Time,
+    pub(super) sent_at: Time,
     /// The timestamp of the last transmission.
-    timestamp: u32,
+    pub(super) timestamp: u32,
     fate: Fate,
 }
 
@@ -142,6 +143,8 @@ pub(crate) struct Sender {
     recovery: Option<Recovery>,
     undo: Option<Undo>,
     totals: Totals,
+    /// How long the handshake took: no less than a round trip.
+    handshake: Span,
 }
 
 /// The peer's receive window.
@@ -184,13 +187,21 @@ impl Sender {
             recovery: None,
             undo: None,
             totals: Totals::default(),
+            handshake: Span::ZERO,
         }
     }
 
-    /// Records that the SYN has been acknowledged. `sent_at` is its time, if it was sent only once, and gives
-    /// a round trip.
-    pub(crate) fn established(&mut self, now: Time, sent_at: Option<Time>, window: u64, seq: u64) {
+    /// Records that the SYN has been acknowledged, which was first sent at `began`. `sent_at` is the time of
+    /// the transmission that was answered, if it is known which one that was, and gives a round trip.
+    pub(crate) fn established(
+        &mut self,
+        now: Time,
+        (began, sent_at): (Time, Option<Time>),
+        window: u64,
+        seq: u64,
+    ) {
         self.una = self.next;
+        self.handshake = now.since(began);
         if let Some(sent_at) = sent_at {
             self.flow.sample(now, sent_at);
         }
@@ -218,6 +229,27 @@ impl Sender {
     pub(crate) const fn rtt(&self) -> &RttEstimator {
         self.flow.rtt()
     }
+    /// Returns the round trip that a segment sent now is expected to take: the smoothed one, or as long as
+    /// the oldest segment in flight has waited, if that is longer. Before the first sample the handshake
+    /// counts for it.
+    pub(crate) fn expected_round_trip(&self, now: Time) -> Span {
+        let rtt = self.rtt();
+        let known = if rtt.has_sample() { rtt.srtt() } else { self.handshake };
+        let waited = self.flow.sent_packets().oldest_outstanding().map_or(Span::ZERO, |at| now.since(at));
+        known.max(waited)
+    }
+
+    /// Returns the state of the subflow for those that may overtake it, without `acked`.
+    pub(crate) fn pace(&self, now: Time) -> Pace {
+        let (rtt, rule) = (self.rtt(), self.probe_rule);
+        let usual = if rtt.has_sample() { rtt.srtt() } else { self.handshake };
+        let (one_way, round_trip) = (usual - rtt.min().over(2), self.expected_round_trip(now));
+        let spread = rtt.rttvar().times(4).max(rtt.srtt().over(4));
+        let overdue =
+            if rtt.has_sample() { (rtt.srtt() + spread).min(rtt.probe_timeout()) } else { rtt.rto() };
+        Pace { one_way, round_trip, overdue, delay: rule.single, timeout: rtt.rto(), acked: 0 }
+    }
+
     pub(crate) const fn cwnd(&self) -> u32 {
         self.flow.cwnd()
     }
@@ -526,61 +558,5 @@ fn declare_lost(sent: &mut VecDeque<Sent>, lost: &mut BTreeSet<u64>, transmissio
     {
         sent.fate = Fate::Lost;
         lost.insert(sent.seq);
-    }
-}
-
-/// The facts that one acknowledgement tells `algo`.
-struct Told<'a> {
-    count: u32,
-    /// The highest packet number that arrived.
-    newest: Option<u64>,
-    /// When the newest packet with a certain round trip was sent.
-    sample: Option<Time>,
-    /// The timeout that this acknowledgement may show to be right or wrong.
-    undo: Option<&'a mut Undo>,
-}
-
-impl Told<'_> {
-    /// Records that a segment has arrived, and decides which of its transmissions it was.
-    fn arrived(&mut self, flow: &mut Subflow<Transmission, u8>, now: Time, sent: &Sent, echo: Option<u32>) {
-        let is_earlier = match (sent.earlier, echo) {
-            (None, _) => false,
-            // The echo is older than the last transmission, so an earlier one caused it.
-            (Some(_), Some(echo)) if echo != sent.timestamp => (echo.wrapping_sub(sent.timestamp) as i32) < 0,
-            (Some(_), _) => now.since(sent.sent_at) < flow.rtt().min(),
-        };
-        let packet = sent.earlier.filter(|_| is_earlier).unwrap_or(sent.packet);
-        let is_certain = sent.earlier.is_none() || echo.is_some_and(|echo| echo != sent.timestamp);
-        match flow.delivered(now, packet, 0) {
-            Delivery::Acked { sent_at, seq } => {
-                self.newest = self.newest.max(Some(seq));
-                if is_certain && !is_earlier {
-                    self.sample = self.sample.max(Some(sent_at));
-                }
-                self.count += 1;
-                self.tell(sent, sent_at, echo);
-            }
-            Delivery::SpuriousLoss { seq, sent_at, .. } => {
-                self.newest = self.newest.max(Some(seq));
-                self.count += 1;
-                self.tell(sent, sent_at, echo);
-            }
-            Delivery::Duplicate | Delivery::Unknown => {}
-        }
-        match sent.earlier {
-            // The later transmission is on its way for nothing.
-            Some(_) if is_earlier => drop(flow.cancel(sent.packet, 0)),
-            // Nothing shows that the earlier transmission is lost.
-            Some(earlier) if !is_certain => drop(flow.cancel(earlier, 0)),
-            _ => {}
-        }
-    }
-
-    /// Tells the open timeout that a transmission sent at `sent_at` has arrived.
-    fn tell(&mut self, sent: &Sent, sent_at: Time, echo: Option<u32>) {
-        if let Some(undo) = &mut self.undo {
-            let is_certain = sent.earlier.is_none() || echo.is_some();
-            undo.arrived(&Evidence { sent_at, last_sent_at: sent.sent_at, seq: sent.seq, is_certain });
-        }
     }
 }

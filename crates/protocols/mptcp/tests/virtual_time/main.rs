@@ -10,4 +10,5 @@ mod random;
 mod recovery;
 mod tail_loss;
 mod tcp;
+mod thin;
 mod throughput;

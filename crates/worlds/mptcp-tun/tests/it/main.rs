@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod bed;
+mod decode;
 mod kernel;
 mod relay;
 mod rows;
