@@ -133,6 +133,12 @@ impl Plan {
         self.changes.iter().map(line).collect()
     }
 
+    /// Returns the journal after the changes.
+    #[cfg(test)]
+    pub(super) fn after(&self) -> Journal {
+        self.after.clone()
+    }
+
     /// Adds a note of how many connections will end because every subflow comes from an endpoint that is
     /// removed.
     pub(super) fn note_closed_connections(&mut self, sockets: &[TcpSocket]) {
@@ -254,7 +260,9 @@ fn endpoints(
             continue;
         };
         let ours = with_ip(&e.ours, new).is_some();
-        if same(&found, new) {
+        // A program gives an endpoint another number to have it made anew.
+        let renews = ours && new.id > 0 && new.id != found.id;
+        if same(&found, new) && !renews {
             if remembers_all && !ours {
                 e.replaced.push(found);
                 e.ours.push(*new);
@@ -265,11 +273,14 @@ fn endpoints(
             e.replaced.push(found);
         }
         let backup = EndpointFlags::BACKUP;
-        if ours && found.device == new.device && found.flags - backup == new.flags - backup {
+        if ours && !renews && found.device == new.device && found.flags - backup == new.flags - backup {
             e.last.push(Change::SetFlags(found, new.flags));
         } else {
             e.first.push(Change::DelEndpoint(found));
-            e.last.push(Change::AddEndpoint(Endpoint { id: found.id, ..*new }));
+            e.last.push(Change::AddEndpoint(Endpoint {
+                id: if new.id > 0 { new.id } else { found.id },
+                ..*new
+            }));
         }
         e.ours.retain(|old| with_ip(&[*new], old).is_none());
         e.ours.push(*new);
@@ -369,14 +380,14 @@ pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::desired::desired;
     use super::super::desired::tests::{current, options};
     use super::super::{Options, Program};
     use super::*;
 
     /// Simulates the first `steps` of `changes`.
-    fn simulate(current: &mut CurrentConfig, changes: &[Change], steps: usize) {
+    pub(crate) fn simulate(current: &mut CurrentConfig, changes: &[Change], steps: usize) {
         for change in &changes[..steps] {
             match change.clone() {
                 Change::Enable(value) => current.enabled = value,
