@@ -48,11 +48,6 @@ pub(crate) fn desired(
     }
     if let Some(program) = &options.program {
         adapt(&mut desired, program, current, &journal.endpoints());
-        let index =
-            |name: &String| current.links.iter().find(|link| link.name == *name).map(|link| link.index);
-        let without: Vec<_> = program.without.iter().filter_map(index).collect();
-        let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
-        desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
     }
     if current.user_manager {
         desired
@@ -114,9 +109,15 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
             }));
         }
     }
+    let index = |name: &String| current.links.iter().find(|link| link.name == *name).map(|link| link.index);
+    let without: Vec<_> = program.without.iter().filter_map(index).collect();
+    let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
+    desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
     let is_kept = |found: &&Endpoint| program.kept.contains(&found.ip) && is_ours(found);
     let kept: Vec<_> = current.endpoints.iter().filter(is_kept).copied().collect();
-    desired.endpoints.retain(|e| kept.iter().all(|kept| kept.ip != e.ip));
+    for list in [&mut desired.endpoints, &mut desired.withheld] {
+        list.retain(|e| kept.iter().all(|kept| kept.ip != e.ip));
+    }
     desired.endpoints.extend(kept);
 }
 
