@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +56,7 @@ impl Options {
             backup: wanted.backup.clone(),
             table_base: self.table_base,
             state_dir: self.state_dir.clone(),
-            program: Some(program(wanted, &self.policy)),
+            program: Some(program(wanted, &Wanted::default(), &self.policy)),
             ..uplinks::Options::for_program(wanted.interfaces.clone(), Vec::new())
         }
     }
@@ -67,8 +68,12 @@ impl fmt::Debug for Options {
     }
 }
 
-fn program(wanted: &Wanted, policy: &Policy) -> Program {
+/// Says what the session is to do for `wanted`, after `before` was done.
+fn program(wanted: &Wanted, before: &Wanted, policy: &Policy) -> Program {
+    let has_returned =
+        |(ip, returns): &(&IpAddr, &u64)| before.returns.get(ip).is_some_and(|earlier| earlier != *returns);
     Program {
+        renewed: wanted.returns.iter().filter(has_returned).map(|(ip, _)| *ip).collect(),
         servers: Vec::new(),
         without: wanted.without.clone(),
         ids: wanted.ids.clone(),
@@ -102,6 +107,8 @@ pub struct Daemon {
     clock: Clock,
     decider: Decider,
     session: Session,
+    /// What was done last.
+    applied: Wanted,
     monitor: NetworkMonitor,
     server: Server,
     radio: Box<dyn Radio>,
@@ -166,6 +173,7 @@ impl Daemon {
             clock,
             decider,
             session,
+            applied: wanted,
             monitor,
             server,
             radio,
@@ -206,6 +214,14 @@ impl Daemon {
             poller.wait(set, until).map_err(|e| Error::System("wait for changes", e))?;
         }
         Ok(())
+    }
+
+    /// Ends, puts everything back as it was before, and tells what was done.
+    ///
+    /// # Errors
+    /// If the kernel refuses a change. The next daemon, or [`clean`], does the rest.
+    pub fn end(self) -> Result<Option<Plan>> {
+        Ok(self.session.end()?)
     }
 
     /// Ends, and leaves everything in place for the next daemon.
@@ -263,9 +279,16 @@ impl Daemon {
 
     fn apply(&mut self, events: &mut Vec<Event>) {
         let wanted = self.decider.wanted().clone();
-        let program = program(&wanted, &self.options.policy);
-        match self.session.set(wanted.interfaces, wanted.backup, program) {
-            Ok(plan) => self.note(&plan, events),
+        let program = program(&wanted, &self.applied, &self.options.policy);
+        match self.session.set(wanted.interfaces.clone(), wanted.backup.clone(), program) {
+            Ok(plan) => {
+                // An address keeps its count while its uplink is lost.
+                let mut returns = std::mem::take(&mut self.applied.returns);
+                returns.retain(|ip, _| wanted.kept.contains(ip));
+                returns.extend(wanted.returns.clone());
+                self.applied = Wanted { returns, ..wanted };
+                self.note(&plan, events);
+            }
             Err(e) => self.failed(&e.to_string(), events),
         }
     }

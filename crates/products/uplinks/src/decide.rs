@@ -2,8 +2,7 @@
 //!
 //! [`Decider`] is a machine: pictures of the network ([`Survey`]) and readings of radios in, [`Wanted`] out.
 //! It is level triggered: what is wanted follows from the last picture, the verdicts about radios, and when
-//! links were lost, however the events came. Numbers of endpoints are the exception: they count up, and begin with
-//! those of endpoints that there are already.
+//! links were lost, however the events came. Numbers of endpoints are the exception: see `numbers`.
 //!
 //! Law of a link: lost at once; back at once, or after [`SETTLES`] if it was lost in the last
 //! [`LOSSES_COUNT_FOR`]. So a link is taken back at most once in that time, however fast it flaps.
@@ -21,7 +20,7 @@ use anabranch_algo::{Machine, Output, Span, Time};
 use anabranch_kernel::uplinks::{Survey, SurveyedAddress, UPLINKS_MAX};
 
 use crate::policy::{Policy, Use};
-use link::{Link, Presence};
+use link::Link;
 use numbers::Numbers;
 
 /// The times for which a link must hold before it is taken back, after the first, second, … loss of the last
@@ -47,12 +46,14 @@ pub struct Wanted {
     pub interfaces: Vec<String>,
     /// Those that carry only while no other can.
     pub backup: Vec<String>,
-    /// Those that have no endpoint for now, because they came back a moment ago.
+    /// Those that have no endpoint for now: they are lost, or came back a moment ago.
     pub without: Vec<String>,
     /// Addresses of lost uplinks whose endpoints stay, because no other uplink works.
     pub kept: Vec<IpAddr>,
     /// The numbers of the endpoints.
     pub ids: BTreeMap<IpAddr, u8>,
+    /// How often the uplink of each address has come back. An endpoint that stayed meanwhile is made anew.
+    pub returns: BTreeMap<IpAddr, u64>,
 }
 
 /// What becomes of an interface.
@@ -168,10 +169,8 @@ impl Decider {
     }
 
     fn see(&mut self, now: Time, survey: &Survey) {
-        self.numbers.see(survey.endpoints.iter().map(|endpoint| endpoint.id));
-        if self.links.is_empty() {
-            self.numbers.adopt(survey.endpoints.iter().map(|endpoint| (endpoint.ip, endpoint.id)));
-        }
+        let endpoints = survey.endpoints.iter().map(|endpoint| (endpoint.ip, endpoint.id));
+        self.numbers.see(endpoints, self.links.is_empty());
         let is_there = |name: &String| survey.links.iter().any(|link| link.name == *name);
         for (name, link) in &mut self.links {
             if !is_there(name) {
@@ -216,15 +215,9 @@ impl Decider {
     }
 
     fn decide(&mut self, now: Time) {
-        let mut ready: Vec<String> = Vec::new();
-        let mut without = Vec::new();
-        for (name, link) in &mut self.links {
-            match link.presence(now) {
-                Presence::Ready => ready.push(name.clone()),
-                Presence::Settling => without.push(name.clone()),
-                Presence::None => {}
-            }
-        }
+        let is_ready = |(name, link): (&String, &mut Link)| link.is_ready(now).then(|| name.clone());
+        let ready: Vec<String> = self.links.iter_mut().filter_map(is_ready).collect();
+        let without = self.slots.iter().filter(|name| !ready.contains(name)).cloned().collect();
         let mut wanted = Wanted { interfaces: self.slots.clone(), without, ..Wanted::default() };
         if ready.is_empty() {
             wanted.kept = self.last.iter().copied().collect();
@@ -232,19 +225,17 @@ impl Decider {
             self.number(&ready, &mut wanted);
             self.last = wanted.ids.keys().copied().collect();
         }
-        self.numbers.begun();
         self.rank(&ready, &mut wanted);
         self.wanted = wanted;
     }
 
     /// Gives every address of these links a number.
     fn number(&mut self, ready: &[String], wanted: &mut Wanted) {
-        let used: BTreeSet<u8> = self.links.values().flat_map(Link::ids).collect();
-        self.numbers.use_these(used);
         for name in ready {
             let Some(link) = self.links.get_mut(name) else { continue };
             link.number(&mut self.numbers);
             wanted.ids.extend(link.numbered());
+            wanted.returns.extend(link.numbered().map(|(ip, _)| (ip, link.returns())));
         }
     }
 

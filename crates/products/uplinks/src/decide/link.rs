@@ -14,14 +14,6 @@ use crate::policy::Use;
 /// The most losses that are remembered; more make no difference.
 const LOSSES_MAX: usize = SETTLES.len();
 
-/// Whether an interface can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    Ready,
-    Settling,
-    None,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Link {
     how: Use,
@@ -117,19 +109,17 @@ impl Link {
     }
 
     /// Returns whether the interface is used now; from then on it has settled.
-    pub(super) fn presence(&mut self, now: Time) -> Presence {
-        if self.here.is_none() || self.slot.is_none() {
-            return Presence::None;
+    pub(super) fn is_ready(&mut self, now: Time) -> bool {
+        let is_settled = self.settles_at.is_none_or(|at| at <= now);
+        if self.here.is_some() && is_settled {
+            self.settles_at = None;
         }
-        if self.settles_at.is_some_and(|at| now < at) {
-            return Presence::Settling;
-        }
-        self.settles_at = None;
-        Presence::Ready
+        self.here.is_some() && is_settled && self.slot.is_some()
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = u8> {
-        self.ids.values().copied()
+    /// Returns how often the interface has come back.
+    pub(super) const fn returns(&self) -> u64 {
+        self.losses
     }
 
     /// Gives every address a number that has none.
@@ -137,6 +127,7 @@ impl Link {
         let Some((_, addresses)) = &self.here else { return };
         for address in addresses {
             self.ids.entry(address.ip).or_insert_with(|| numbers.give(address.ip));
+            numbers.keep(address.ip);
         }
         self.had = addresses.iter().map(|address| address.ip).collect();
     }

@@ -23,6 +23,8 @@ pub(crate) struct DesiredConfig {
     pub(crate) endpoints: Vec<Endpoint>,
     /// Endpoints that must not exist, whoever made them.
     pub(crate) withheld: Vec<Endpoint>,
+    /// Addresses whose endpoints are made anew though they are there.
+    pub(crate) renewed: Vec<IpAddr>,
     pub(crate) limits: Limits,
     /// Whether the journal remembers endpoints that existed before as wanted, too.
     pub(crate) remembers_all: bool,
@@ -119,6 +121,7 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
         list.retain(|e| kept.iter().all(|kept| kept.ip != e.ip));
     }
     desired.endpoints.extend(kept);
+    desired.renewed.clone_from(&program.renewed);
 }
 
 /// Refuses a routing table that has routes other than ours.

@@ -45,10 +45,12 @@ pub struct Program {
     /// Interfaces that have no endpoint for now, so that no connection uses them. Their rules and routes
     /// stay.
     pub without: Vec<String>,
-    /// The numbers that the endpoints of these addresses are to have. An endpoint of this program that has
-    /// another number is made anew, so that connections open a new subflow from it. Addresses that are not
-    /// here get a number from the kernel, and keep it.
+    /// The numbers that new endpoints of these addresses get; those of others are chosen by the kernel. An
+    /// address should always get the same: Linux recognises by it the address of a connection's first
+    /// subflow, whose number in MPTCP's options is 0.
     pub ids: BTreeMap<IpAddr, u8>,
+    /// Addresses whose endpoints are made anew this time, so that connections open new subflows from them.
+    pub renewed: Vec<IpAddr>,
     /// Addresses whose endpoints stay as they are, though their interface cannot be used now.
     pub kept: Vec<IpAddr>,
     /// Whether every endpoint opens subflows to all addresses of the peer.

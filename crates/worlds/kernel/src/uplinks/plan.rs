@@ -218,18 +218,20 @@ struct Endpoints {
     restored: Vec<Endpoint>,
 }
 
-fn endpoints(
-    desired: &[Endpoint],
-    withheld: &[Endpoint],
-    current: &CurrentConfig,
-    journal: &Journal,
-    remembers_all: bool,
-) -> Endpoints {
+fn endpoints(desired: &DesiredConfig, current: &CurrentConfig, journal: &Journal) -> Endpoints {
+    let (wanted, withheld) = (&desired.endpoints, &desired.withheld);
     let (ours, replaced) = (journal.endpoints(), journal.replaced());
     let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
     // Endpoints that are not wanted any more are removed, and the ones they replaced are restored.
-    let is_known = |old: &&Endpoint| with_ip(desired, old).is_some() || with_ip(withheld, old).is_some();
-    for old in journal.endpoints().iter().filter(|old| !is_known(old)) {
+    let is_known = |old: &&Endpoint| with_ip(wanted, old).is_some() || with_ip(withheld, old).is_some();
+    // The journal of an interrupted change may have an address twice, on two interfaces.
+    let mut seen = Vec::new();
+    let is_first = |old: &&Endpoint| {
+        let is_new = with_ip(&seen, old).is_none();
+        seen.push(**old);
+        is_new
+    };
+    for old in journal.endpoints().iter().filter(|old| !is_known(old)).filter(is_first) {
         let was = with_ip(&e.replaced, old);
         let found = with_ip(&current.endpoints, old);
         if let Some(found) = found.filter(|found| Some(*found) != was) {
@@ -250,20 +252,20 @@ fn endpoints(
             e.ours.push(*not);
         }
     }
-    for new in desired {
+    for new in wanted {
         let found =
             with_ip(&current.endpoints, new).filter(|found| !found.flags.has(EndpointFlags::IMPLICIT));
         let Some(found) = found else {
             // If the kernel made an endpoint for this address by itself, ours replaces it.
             e.last.push(Change::AddEndpoint(*new));
-            e.ours = union(e.ours, &[*new]);
+            e.ours.retain(|old| with_ip(&[*new], old).is_none());
+            e.ours.push(*new);
             continue;
         };
         let ours = with_ip(&e.ours, new).is_some();
-        // A program gives an endpoint another number to have it made anew.
-        let renews = ours && new.id > 0 && new.id != found.id;
+        let renews = ours && desired.renewed.contains(&new.ip);
         if same(&found, new) && !renews {
-            if remembers_all && !ours {
+            if desired.remembers_all && !ours {
                 e.replaced.push(found);
                 e.ours.push(*new);
             }
@@ -306,8 +308,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
         saved.set = union(saved.set, &[pair(desired.limits)]);
         (during.limits, after.limits) = (Some(saved.clone()), Some(saved));
     }
-    let Endpoints { first, last, ours, replaced, restored } =
-        endpoints(&desired.endpoints, &desired.withheld, current, journal, desired.remembers_all);
+    let Endpoints { first, last, ours, replaced, restored } = endpoints(desired, current, journal);
     changes.extend(first);
 
     let old = journal.rules();
@@ -346,7 +347,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
 /// Plans the changes that undo a set-up.
 pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut notes = Vec::new();
-    let mut changes = endpoints(&[], &[], current, journal, false).first;
+    let mut changes = endpoints(&DesiredConfig::default(), current, journal).first;
     for was in journal.replaced() {
         if was.device.is_some_and(|device| !current.has_device(device)) {
             notes.push(format!("the endpoint {} is not put back: its interface is gone", was.ip));

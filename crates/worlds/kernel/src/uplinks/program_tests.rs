@@ -25,7 +25,7 @@ fn numbered(ids: &[(&str, u8)]) -> Program {
 }
 
 #[test]
-fn another_number_makes_an_endpoint_anew() {
+fn an_endpoint_has_its_number_and_is_made_anew_with_it() {
     let mut now = current();
     let before = now.clone();
     let program = numbered(&[("192.168.1.7", 3), ("10.9.8.7", 4)]);
@@ -39,10 +39,14 @@ fn another_number_makes_an_endpoint_anew() {
     let (plan, lines) = planned(program, &mut now, &plan.after());
     assert!(lines.is_empty(), "{lines:?}");
     let (plan, lines) = planned(numbered(&[("192.168.1.7", 7)]), &mut now, &plan.after());
+    assert!(lines.is_empty(), "it keeps the number that it has: {lines:?}");
+    let renewed = vec!["192.168.1.7".parse().unwrap()];
+    let program = Program { renewed, ..numbered(&[("192.168.1.7", 3)]) };
+    let (plan, lines) = planned(program, &mut now, &plan.after());
     let expected =
         ["mptcp endpoint del 192.168.1.7 dev wlan0", "mptcp endpoint add 192.168.1.7 dev wlan0 subflow"];
-    assert_eq!(lines, expected, "an address without a number keeps that which it has");
-    assert_eq!(id(&now, "192.168.1.7"), Some((7, EndpointFlags::SUBFLOW)));
+    assert_eq!(lines, expected);
+    assert_eq!(id(&now, "192.168.1.7"), Some((3, EndpointFlags::SUBFLOW)));
     let program = Program { fullmesh: true, ..numbered(&[("192.168.1.7", 7)]) };
     let (plan, _) = planned(program, &mut now, &plan.after());
     assert!(now.endpoints.iter().all(|e| e.flags.has(EndpointFlags::FULLMESH)));

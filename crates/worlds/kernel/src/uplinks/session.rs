@@ -59,6 +59,17 @@ impl Session {
         self.update(backup, program)
     }
 
+    /// Ends the session and puts everything back, as the drop does, and tells what was done.
+    ///
+    /// # Errors
+    /// As [`teardown`]. What is left is in the journal, and the next session undoes it.
+    pub fn end(self) -> Result<Option<Plan>> {
+        let mut session = self;
+        let done = teardown(&session.options.state_dir);
+        session.leaves = true;
+        done
+    }
+
     /// Ends the session and leaves everything in place. The next session takes it over.
     pub fn leave(self) {
         let mut session = self;
