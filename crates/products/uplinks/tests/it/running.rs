@@ -75,22 +75,8 @@ pub(crate) fn beside<T>(
             let radio = radio.map(|radio| radio as Box<dyn Radio>);
             let mut daemon = Daemon::begin(Options { radio, ..options(dir, policy) }).unwrap();
             begun.send(()).unwrap();
-            let c = anabranch_net::Clock::start();
-            let mut report = |event| {
-                println!("EV {} {event:?}", c.now().as_nanos() / 1000000);
-                events.lock().unwrap().push(event)
-            };
+            let mut report = |event| events.lock().unwrap().push(event);
             daemon.run(wake.as_fd(), &|| stop.load(Ordering::SeqCst), &mut report).unwrap();
-            println!(
-                "DBG {:#?} {:#?}",
-                anabranch_kernel::uplinks::plan_teardown(dir)
-                    .unwrap()
-                    .map(|p| (p.describe(), p.changes().to_vec())),
-                anabranch_net::netlink::PathManager::open().unwrap().endpoints()
-            );
-            for f in std::fs::read_dir(dir).unwrap().flatten() {
-                println!("{:?} {}", f.path(), std::fs::read_to_string(f.path()).unwrap_or_default());
-            }
             match end {
                 End::Leave => daemon.leave(),
                 End::PutBack => drop(daemon.end().expect("everything is put back")),
