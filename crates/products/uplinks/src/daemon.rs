@@ -2,7 +2,7 @@
 //!
 //! The loop is one thread, which works in the network namespace that it was started in. It wakes when
 //! rtnetlink reports a change, when somebody asks for the status, when a link has settled, ten times a second
-//! if there is a radio, and every five seconds to see what else has changed.
+//! if there is a radio, and every three seconds to see what else has changed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,18 +14,19 @@ use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_kernel::uplinks::{
     self, PROGRAM_STATE_DIR, PROGRAM_TABLE_BASE, Plan, Program, Session, Survey, survey,
 };
-use anabranch_net::netlink::PathManager;
+use anabranch_net::netlink::{PathManager, SockDiag, TcpState};
 use anabranch_net::{Clock, Interest, NetworkMonitor, Poller};
 
 use crate::decide::{Decider, Input, State, Wanted};
 use crate::managers::{self, USER_MANAGER};
+use crate::mend::{Count, Mender};
 use crate::policy::Policy;
 use crate::radio::{KernelRadio, Radio};
 use crate::status::{self, LinkStatus, Server, Snapshot};
 use crate::{Error, Result};
 
 /// The time between two looks at what nothing reports: endpoints that another program removed.
-const LOOK_EVERY: Span = Span::from_secs(5);
+const LOOK_EVERY: Span = Span::from_secs(3);
 /// The time between two readings of radios.
 const RADIO_EVERY: Span = Span::from_millis(100);
 /// The time after which a change that the kernel refused is tried again.
@@ -101,6 +102,26 @@ pub enum Event {
     Notice(String),
 }
 
+/// What the user was told.
+#[derive(Debug, Default)]
+struct Said {
+    notes: Vec<String>,
+    told: BTreeSet<String>,
+}
+
+impl Said {
+    fn tell_once(&mut self, text: String, events: &mut Vec<Event>) {
+        /// The most texts that are remembered.
+        const TOLD_MAX: usize = 100;
+        if self.told.len() < TOLD_MAX && self.told.insert(text.clone()) {
+            if !self.notes.contains(&text) {
+                self.notes.push(text.clone());
+            }
+            events.push(Event::Notice(text));
+        }
+    }
+}
+
 /// The daemon. Dropping it puts everything back.
 pub struct Daemon {
     options: Options,
@@ -112,9 +133,9 @@ pub struct Daemon {
     monitor: NetworkMonitor,
     server: Server,
     radio: Box<dyn Radio>,
+    mender: Mender,
     changes: u64,
-    notes: Vec<String>,
-    told: BTreeSet<String>,
+    said: Said,
     states: Vec<(String, State)>,
     look_at: Time,
     radio_at: Time,
@@ -177,18 +198,16 @@ impl Daemon {
             monitor,
             server,
             radio,
+            mender: Mender::default(),
             changes: 0,
-            notes: managers::running(),
-            told: BTreeSet::new(),
+            said: Said::default(),
             states: Vec::new(),
             look_at: Time::ZERO,
             radio_at: Time::ZERO,
             begun: Vec::new(),
         };
         let mut begun = Vec::new();
-        for note in daemon.notes.clone() {
-            daemon.tell_once(note, &mut begun);
-        }
+        managers::running().into_iter().for_each(|note| daemon.said.tell_once(note, &mut begun));
         daemon.note(&plan, &mut begun);
         daemon.begun = begun;
         Ok(daemon)
@@ -257,13 +276,24 @@ impl Daemon {
                 Output::Wait(until) => break until,
             }
         };
+        let anew = self.mend(now);
         // Also if nothing else is wanted: somebody may have removed a route.
-        if looks {
-            self.apply(events);
+        if looks || !anew.is_empty() {
+            self.apply(anew, events);
         }
         self.report(events);
         self.server.answer(|| self.snapshot());
-        settles_at.min(self.look_at).min(self.radio_at).min(self.monitor.deadline())
+        let due = settles_at.min(self.look_at).min(self.radio_at);
+        due.min(self.mender.deadline()).min(self.monitor.deadline())
+    }
+
+    /// Returns the endpoints that no connection uses though it could.
+    fn mend(&mut self, now: Time) -> Vec<IpAddr> {
+        if self.mender.deadline() > now {
+            return Vec::new();
+        }
+        let sockets = SockDiag::open().and_then(|sockets| sockets.tcp(TcpState::LIVE)).unwrap_or_default();
+        self.mender.check(now, |ip| Count::of(ip, &sockets))
     }
 
     fn read_radios(&mut self) {
@@ -277,9 +307,11 @@ impl Daemon {
         }
     }
 
-    fn apply(&mut self, events: &mut Vec<Event>) {
+    /// Does what is wanted, and makes the endpoints `anew` anew.
+    fn apply(&mut self, anew: Vec<IpAddr>, events: &mut Vec<Event>) {
         let wanted = self.decider.wanted().clone();
-        let program = program(&wanted, &self.applied, &self.options.policy);
+        let mut program = program(&wanted, &self.applied, &self.options.policy);
+        program.renewed.extend(anew);
         match self.session.set(wanted.interfaces.clone(), wanted.backup.clone(), program) {
             Ok(plan) => {
                 // An address keeps its count while its uplink is lost.
@@ -287,6 +319,7 @@ impl Daemon {
                 returns.retain(|ip, _| wanted.kept.contains(ip));
                 returns.extend(wanted.returns.clone());
                 self.applied = Wanted { returns, ..wanted };
+                self.mender.see(self.clock.now(), self.applied.ids.keys().copied());
                 self.note(&plan, events);
             }
             Err(e) => self.failed(&e.to_string(), events),
@@ -295,7 +328,7 @@ impl Daemon {
 
     fn failed(&mut self, why: &str, events: &mut Vec<Event>) {
         self.look_at = self.look_at.min(self.clock.now() + RETRY_AFTER);
-        self.tell_once(format!("{why}; it is tried again"), events);
+        self.said.tell_once(format!("{why}; it is tried again"), events);
     }
 
     /// Notes what was done.
@@ -309,13 +342,13 @@ impl Daemon {
         let reports = self.decider.report();
         let is_new = |note: &&String| reports.iter().all(|report| report.why != **note);
         for note in plan.notes().iter().filter(is_new).cloned().collect::<Vec<_>>() {
-            self.tell_once(note, events);
+            self.said.tell_once(note, events);
         }
     }
 
     fn say_of(&mut self, seen: &Survey, events: &mut Vec<Event>) {
         if seen.user_manager {
-            self.tell_once(USER_MANAGER.to_owned(), events);
+            self.said.tell_once(USER_MANAGER.to_owned(), events);
         }
         for link in seen.links.iter().filter(|link| !link.is_line && link.has_default_route) {
             let name = &link.name;
@@ -325,19 +358,8 @@ impl Daemon {
                     "{name} is a tunnel with a default route: MPTCP connections also use the lines below it, \
                      past the tunnel"
                 );
-                self.tell_once(says, events);
+                self.said.tell_once(says, events);
             }
-        }
-    }
-
-    fn tell_once(&mut self, text: String, events: &mut Vec<Event>) {
-        /// The most texts that are remembered.
-        const TOLD_MAX: usize = 100;
-        if self.told.len() < TOLD_MAX && self.told.insert(text.clone()) {
-            if !self.notes.contains(&text) {
-                self.notes.push(text.clone());
-            }
-            events.push(Event::Notice(text));
         }
     }
 
@@ -369,7 +391,7 @@ impl Daemon {
             uptime_s: self.clock.now().since(Time::ZERO).as_nanos() as f64 / 1e9,
             changes: self.changes,
             links: links.collect(),
-            notes: self.notes.clone(),
+            notes: self.said.notes.clone(),
         }
     }
 }

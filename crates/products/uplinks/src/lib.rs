@@ -19,6 +19,7 @@
 //!
 //! **Map.**
 //! * [`decide`]: the decisions, a machine without sockets and clock; [`policy`]: what the user wants.
+//! * [`mend`]: endpoints that connections have lost, and that are made anew; also a machine.
 //! * [`radio`]: the statistics of radios, behind a trait.
 //! * [`daemon`]: the loop; [`status`]: what it tells, and how it is asked; [`managers`]: other programs that
 //!   manage paths.
@@ -26,6 +27,7 @@
 pub mod daemon;
 pub mod decide;
 pub mod managers;
+pub mod mend;
 pub mod policy;
 pub mod radio;
 pub mod status;
