@@ -17,7 +17,7 @@ use anabranch_uplinks::{Policy, clean, preview};
 use std::os::fd::AsFd as _;
 
 use crate::mptcp_network::{FAR, TestNetwork, carry, in_own_thread, ip, ready, subflows, until};
-use crate::running::{End, beside, options};
+use crate::running::{Beside, End, beside, options};
 
 /// All that the daemon may change, as it is now.
 fn dump() -> Vec<String> {
@@ -136,6 +136,25 @@ fn flow(mut near: TcpStream, mut far: TcpStream, stop: &AtomicBool, came: &Atomi
     });
 }
 
+/// The time after which a subflow will not come back.
+const PATIENCE: Span = Span::from_secs(5);
+
+/// Returns what there is, for a test that fails.
+fn state(daemon: &Beside<'_>) -> String {
+    let sockets = SockDiag::open().unwrap().tcp(TcpState::LIVE).unwrap();
+    let sockets: Vec<_> = sockets
+        .iter()
+        .map(|s| format!("{} {} {:?} {:?}", s.local, s.remote, s.state, s.subflow.map(|of| of.local_id)))
+        .collect();
+    let links: Vec<_> = daemon.snapshot().links.into_iter().map(|link| (link.name, link.why)).collect();
+    let counters = fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let counters: Vec<_> = counters.lines().filter(|line| line.starts_with("MPTcpExt")).collect();
+    let pairs = counters.first().zip(counters.get(1)).map(|(names, values)| {
+        names.split(' ').zip(values.split(' ')).filter(|(_, value)| *value != "0").collect::<Vec<_>>()
+    });
+    format!("{links:?} {:?} {sockets:#?} {pairs:?} {:?}", endpoints(), daemon.last(6))
+}
+
 /// Lets a transfer live through so many cycles. Returns the time from each plugging in until a new subflow.
 fn cycles(count: usize, pause: Duration) -> Option<Vec<Span>> {
     let network = TestNetwork::new()?;
@@ -161,7 +180,11 @@ fn cycles(count: usize, pause: Duration) -> Option<Vec<Span>> {
                 *host = next;
                 let plugged = clock.now();
                 let is_back = || ports(own).iter().any(|port| !old.contains(port)).then_some(());
-                until(&format!("cycle {number} {plug:?}: the subflow over up{n} is back"), is_back);
+                while is_back().is_none() {
+                    let waited = clock.now().since(plugged);
+                    assert!(waited < PATIENCE, "cycle {number} {plug:?} of up{n}: {}", state(daemon));
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 times.push(clock.now().since(plugged));
                 let sum = came.load(Ordering::SeqCst);
                 until("bytes still come", || (came.load(Ordering::SeqCst) > sum).then_some(()));

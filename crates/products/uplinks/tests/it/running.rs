@@ -23,6 +23,12 @@ impl Beside<'_> {
         status::ask(&status::socket(self.dir).unwrap()).unwrap()
     }
 
+    /// Returns the last reports.
+    pub(crate) fn last(&self, count: usize) -> Vec<Event> {
+        let events = self.events.lock().unwrap();
+        events[events.len().saturating_sub(count)..].to_vec()
+    }
+
     pub(crate) fn notices(&self) -> Vec<String> {
         let events = self.events.lock().unwrap();
         let text = |event: &Event| match event {
