@@ -31,9 +31,9 @@ const WIDE: usize = 1_000;
         Every MPTCP connection of this host gets a subflow over each uplink, and gets it back when a link \
         returns: after docking, another WiFi, another address. The daemon follows interfaces, addresses and \
         routes, keeps MPTCP endpoints and policy routes as they must be, and makes a WiFi link a backup \
-        before it fades. An uplink is an interface with a default route in the main table. Programs use MPTCP \
-        if they ask for it (`mptcpize run PROGRAM` makes others ask). No proxy is needed: the peer must speak \
-        MPTCP.\n\n\
+        before it fades. An uplink is an interface with a default route in the main table. Programs use \
+        MPTCP if they ask for it (`mptcpize run PROGRAM` makes others ask). No proxy is needed: the peer \
+        must speak MPTCP.\n\n\
         Ctrl-C puts everything back as it was; connections that began over these uplinks end then, unless \
         --stay leaves all in place for the next start.",
     after_help = "Examples:\n  \
@@ -394,7 +394,13 @@ mod tests {
         for part in ["process 4711, up 2 h 04 min, 12 changes", "-79 dBm", "usb0: it does not exist now"] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert!(text.ends_with("wlan0: it fades\nusb0: it does not exist now\ntun0: not used: it is no line\nnote: mptcpd runs"), "{text}");
+        let end = [
+            "wlan0: it fades",
+            "usb0: it does not exist now",
+            "tun0: not used: it is no line",
+            "note: mptcpd runs",
+        ];
+        assert_eq!(all[all.len() - 4..], end, "{text}");
         let row = all.iter().find(|line| line.starts_with("wlan0  ")).unwrap();
         assert!(row.contains("subflow backup") && row.ends_with("backup"), "{text}");
         assert!(all.iter().all(|line| console::measure_text_width(line) <= 80), "{text}");

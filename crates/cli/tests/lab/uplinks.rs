@@ -1,4 +1,5 @@
-//! Tests of `anabranch uplinks` as an administrator runs it. They need root; without it, they say so and pass.
+//! Tests of `anabranch uplinks` as an administrator runs it. They need root; without it, they say so and
+//! pass.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead as _, BufReader};

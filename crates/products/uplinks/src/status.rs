@@ -1,5 +1,5 @@
-//! What the daemon tells of itself, over a Unix socket: each connection gets a [`Snapshot`] as JSON and is then
-//! closed. Every user may ask.
+//! What the daemon tells of itself, over a Unix socket: each connection gets a [`Snapshot`] as JSON and is
+//! then closed. Every user may ask.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _, Write as _};

@@ -1,8 +1,8 @@
 //! Notices that a radio link is about to fade, so that its subflows become backups before packets are lost.
 //!
 //! **Source.** Our own, after the experience of Trilogy 2, Deliverable D3.3, section 2.2: a path over an AP
-//! that delivers little is best made a backup (MP_PRIO), and beacons tell of the AP before packets do. MP_PRIO
-//! takes a round trip, and packets in flight must still arrive, so the decision looks ahead.
+//! that delivers little is best made a backup (MP_PRIO), and beacons tell of the AP before packets do. The
+//! option takes a round trip, and packets in flight must still arrive, so the decision looks ahead.
 //!
 //! **Rule.** The mean signal of the older half of the last second is compared with that of the newer half,
 //! and the difference is continued for a further second. The link fades if the signal is then at most

@@ -1,9 +1,10 @@
 //! Gives out the numbers of endpoints. An address gets the same number whenever it comes back.
 //!
-//! Linux recognises by the number the address from which a connection began, whose number in MPTCP's options is 0
-//! (RFC 8684 section 3.2): with another number, it would not find the subflow that is to be closed when the
-//! endpoint is removed. The price: the peer learns over another subflow that a number is gone (REMOVE_ADDR),
-//! and if a new subflow with it overtakes that, it is closed. So a link that comes back settles for a moment.
+//! Linux recognises by the number the address from which a connection began, whose number in MPTCP's options
+//! is 0 (RFC 8684 section 3.2): with another number, it would not find the subflow that is to be closed when
+//! the endpoint is removed. The price: the peer learns over another subflow that a number is gone
+//! (REMOVE_ADDR), and if a new subflow with it overtakes that, it is closed. So a link that comes back
+//! settles for a moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

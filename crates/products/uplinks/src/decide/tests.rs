@@ -238,7 +238,8 @@ proptest! {
         end in prop::collection::vec(0..5_u8, 3),
         policy in 0..3_usize,
     ) {
-        let policy = ["", "via = [\"eth0\", \"eth1:backup\"]", "via = [\"eth2:cost=5\"]\nothers = true"][policy];
+        let backup = "via = [\"eth0\", \"eth1:backup\"]";
+        let policy = ["", backup, "via = [\"eth2:cost=5\"]\nothers = true"][policy];
         let policy = Policy::parse(policy).unwrap();
         let (mut long, mut short) = (Decider::new(policy.clone()), Decider::new(policy));
         let mut now = 0;

@@ -181,7 +181,7 @@ fn a_fading_radio_is_left_before_it_stalls() {
         in_own_thread(|| alone = with_the_kernel_alone());
     });
     println!(
-        "a radio that fades at {FALL_DB} dB a second: with the daemon, no byte for {} ms at most, {} kB in all; \
+        "a radio that fades at {FALL_DB} dB a second: with the daemon, no byte for {} ms at most, {} kB; \
          the kernel alone: {} ms, {} kB",
         daemon.0.as_millis(),
         daemon.1 / 1_000,

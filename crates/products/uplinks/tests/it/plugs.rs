@@ -220,7 +220,7 @@ fn a_thousand_cycles() {
         let at = |share: usize| times[(times.len() - 1) * share / 1_000].as_millis();
         let late = times.iter().filter(|time| **time > Span::from_secs(1)).count();
         println!(
-            "{} cycles: subflow back after {} ms (median), {} ms (99 %), {} ms (longest); later than 1 s: {late}",
+            "{} cycles: subflow back after {} ms (median), {} ms (99 %), {} ms (longest); later: {late}",
             times.len(),
             at(500),
             at(990),
@@ -315,6 +315,43 @@ fn a_new_address_has_an_endpoint_and_a_route_and_others_are_left_in_peace() {
                 all.iter().find(|rule| rule.from == Some((address(2, 12), 32)) && rule.table != MAIN_TABLE);
             netlink.del_rule(ours.unwrap()).unwrap();
             until("they are back", || of(address(2, 12)).filter(|_| rule(address(2, 12))));
+        });
+    });
+}
+
+#[test]
+fn a_connection_outlives_the_loss_of_all_links() {
+    in_own_thread(|| {
+        let Some(network) = TestNetwork::new() else { return };
+        let dir = tempfile::tempdir().unwrap();
+        beside(dir.path(), Policy::default(), None, End::PutBack, |daemon| {
+            until("the endpoints are there", || (endpoints().len() == 4).then_some(()));
+            let (near, far, _listener) = network.connect(FAR);
+            let (stop, came) = (AtomicBool::new(false), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                let _halt = Halt(&stop);
+                scope.spawn(|| flow(near, far, &stop, &came));
+                let old = subflows(2).iter().map(|socket| socket.local.port()).collect::<Vec<_>>();
+                let netlink = Netlink::open().unwrap();
+                for name in ["up2", "up1"] {
+                    netlink.set_link(device(name), Some(false), None).unwrap();
+                }
+                let states = || daemon.snapshot().links.iter().map(|link| link.state).collect::<Vec<_>>();
+                until("the last one is kept", || states().contains(&State::Kept).then_some(()));
+                assert!(!endpoints().is_empty());
+                let sum = came.load(Ordering::SeqCst);
+                // The other one comes back, then the one that was kept.
+                for n in [2, 1] {
+                    netlink.set_link(device(&format!("up{n}")), Some(true), None).unwrap();
+                    lease(n);
+                    let is_new = || ports(address(n, 1)).iter().any(|port| !old.contains(port));
+                    until(&format!("a new subflow over up{n}: {:?}", daemon.last(3)), || {
+                        is_new().then_some(())
+                    });
+                }
+                until("bytes come again", || (came.load(Ordering::SeqCst) > sum).then_some(()));
+                assert_eq!(states(), [State::Active; 2]);
+            });
         });
     });
 }

@@ -38,11 +38,11 @@ pub fn setup(options: &Options) -> Result<Plan> {
 }
 
 /// Tells the peers of all connections again that the address of a removed endpoint is gone (REMOVE_ADDR, RFC
-/// 8684 section 3.4.2). Linux tells it once, over the first subflow that it believes in: often that of the link
-/// that was just lost. The peer then keeps a dead subflow, and may have no room for the next one.
+/// 8684 section 3.4.2). Linux tells it once, over the first subflow that it believes in: often that of the
+/// link that was just lost. The peer then keeps a dead subflow, and may have no room for the next one.
 ///
-/// The endpoint is announced and removed, because Linux only withdraws what it has announced or uses. Failures
-/// are ignored: nothing but the hint is lost.
+/// The endpoint is announced and removed, because Linux only withdraws what it has announced or uses.
+/// Failures are ignored: nothing but the hint is lost.
 pub fn tell_removed(endpoint: &Endpoint) {
     let Ok(manager) = PathManager::open() else { return };
     let announced = Endpoint { flags: EndpointFlags::SIGNAL, device: None, port: 0, ..*endpoint };

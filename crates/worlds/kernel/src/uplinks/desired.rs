@@ -106,7 +106,8 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
             desired.notes.extend(other.map(|other| {
                 let Endpoint { ip, id, flags, .. } = other;
                 format!(
-                    "{ip} has an endpoint that another program made (number {id}, {flags}): it is left as it is"
+                    "{ip} has an endpoint that another program made (number {id}, {flags}): it is left as \
+                     it is"
                 )
             }));
         }
