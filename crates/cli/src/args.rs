@@ -82,6 +82,8 @@ pub enum Command {
     Topology(crate::member_command::args::Topology),
     #[cfg(feature = "trace")]
     Trace(crate::trace_command::Trace),
+    #[cfg(feature = "uplinks-daemon")]
+    Uplinks(crate::uplinks_command::Uplinks),
     Man(Man),
     Completions(Completions),
 }

@@ -25,6 +25,7 @@
 //! * `anabranch-net`: `net_command`, networks, the paths in them, and whole domains on one machine;
 //!   `member_command`, the servers of a publish/subscribe network.
 //! * `anabranch-trace`: `trace_command`, statistics of captures.
+//! * `anabranch-uplinks`: `uplinks_command`, several uplinks kept right.
 //! * `metrics`: metrics for Prometheus; `holder`: the process that keeps laboratories and domains up.
 
 // `print!` and `eprint!` panic if their output cannot be written; `stdout` and `view::say` do not.
@@ -59,6 +60,8 @@ pub mod net_command;
 pub mod network_options;
 #[cfg(any(feature = "lab", feature = "network", feature = "trace"))]
 mod new_file;
+#[cfg(any(feature = "uplinks", feature = "uplinks-daemon"))]
+mod plan_report;
 pub mod programs;
 #[cfg(feature = "proxy")]
 pub mod proxy_command;
@@ -73,6 +76,8 @@ pub mod tcp_command;
 mod toml_name;
 #[cfg(feature = "trace")]
 pub mod trace_command;
+#[cfg(feature = "uplinks-daemon")]
+pub mod uplinks_command;
 pub mod usage;
 pub mod view;
 

@@ -78,6 +78,11 @@ pub const PROGRAMS: &[Program] = &[
         feature: "trace",
         commands: &[("trace", "Explain a capture: which subflow carried what, when and why")],
     },
+    Program {
+        name: "anabranch-uplinks",
+        feature: "uplinks-daemon",
+        commands: &[("uplinks", "Keep several uplinks right for MPTCP while links come and go")],
+    },
 ];
 
 impl Program {

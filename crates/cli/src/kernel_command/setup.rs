@@ -1,13 +1,12 @@
 //! `anabranch kernel setup`: several uplinks, used together.
 
-use anabranch_kernel::uplinks::{self, Error, Options, Plan, TABLE_BASE};
+use anabranch_kernel::uplinks::{self, Options, TABLE_BASE};
 use anabranch_net::via::{self, Via};
 use clap::Args;
-use serde::Serialize;
 
-use crate::exit::{Failure, Outcome};
-use crate::stdout;
-use crate::view::{note, say};
+use crate::exit::Outcome;
+use crate::plan_report::{refused, report};
+use crate::view::say;
 
 /// Use several uplinks together
 #[derive(Args, Clone, Debug)]
@@ -70,35 +69,4 @@ pub fn setup(args: &Setup) -> Outcome {
 fn uplink(text: &str) -> Result<Via, String> {
     let via = text.parse::<Via>().and_then(|via| via.allow("the kernel", &["backup"]));
     via.map_err(|e| e.to_string())
-}
-
-/// Converts an error of the library to one with an exit status.
-pub(super) fn refused(error: Error) -> Failure {
-    match error {
-        Error::Usage(text) => Failure::usage(text),
-        other => Failure::other(other.to_string()),
-    }
-}
-
-#[derive(Serialize)]
-struct Report<'a> {
-    /// Whether the changes were made; if not, they are only planned.
-    done: bool,
-    changes: Vec<String>,
-    notes: &'a [String],
-}
-
-/// Prints the changes on standard output, and the notes on standard error. With `dry_run`, nothing was
-/// changed.
-pub(super) fn report(plan: &Plan, dry_run: bool, json: bool) {
-    let changes = plan.describe();
-    if json {
-        let report = Report { done: !dry_run, changes, notes: plan.notes() };
-        return stdout::line(serde_json::to_string(&report).unwrap_or_default());
-    }
-    plan.notes().iter().for_each(|text| note(text));
-    if changes.is_empty() {
-        say("nothing to change");
-    }
-    changes.iter().for_each(stdout::line);
 }

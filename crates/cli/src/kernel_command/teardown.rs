@@ -5,8 +5,8 @@ use std::path::Path;
 use anabranch_kernel::uplinks::{STATE_DIR, plan_teardown, teardown as put_back};
 use clap::Args;
 
-use super::setup::{refused, report};
 use crate::exit::Outcome;
+use crate::plan_report::{refused, report};
 use crate::stdout;
 use crate::view::say;
 

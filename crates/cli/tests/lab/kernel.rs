@@ -42,7 +42,7 @@ fn enter(namespace: &File) {
 }
 
 /// Makes both hosts, with this thread on the near one. Returns `None` where that is not possible.
-fn world() -> Option<[File; 2]> {
+pub(crate) fn world() -> Option<[File; 2]> {
     let (far, near) = (namespace()?, namespace()?);
     if let Err(e) = PathManager::open() {
         skipped(format!("kernel: {e}"));

@@ -10,3 +10,4 @@ mod kernel_share;
 mod kernel_world;
 mod tables;
 mod tcp;
+mod uplinks;

@@ -11,6 +11,7 @@
 //!                                                                               packets to mark (ECN), each
 //! AP beacons ──▶ BeaconHandover ── the one AP to use, where only one association is possible
 //!  packets ──▶ ChannelSlots ──── the channel to listen to, where the APs are on several channels
+//! station statistics ──▶ FadeWatch ──── whether the link is about to fade
 //! ```
 //!
 //! **Types.** [`Probability`] and [`PacketTime`] are fixed-point numbers: nothing here uses floating point.
@@ -22,6 +23,7 @@
 mod ap_choice;
 mod beacon_handover;
 mod channel_slots;
+mod fade;
 mod frame_window;
 mod marking;
 mod packet_time;
@@ -32,6 +34,9 @@ mod tests;
 pub use ap_choice::{APS_USED_MAX, choose_aps};
 pub use beacon_handover::{BEACONS_MAX, BeaconHandover, LEAD_BEACONS};
 pub use channel_slots::{ChannelSlots, IDLE_MAX, SLOT, SlotRule};
+pub use fade::{
+    CALM, FadeCause, FadeWatch, REPEATS_CALM_PERCENT, REPEATS_MAX_PERCENT, Reading, STRONG_DBM, WEAK_DBM,
+};
 pub use frame_window::{APS_MAX, FRAMES_MAX, FrameCounts, FrameWindow, GAP_MAX};
 pub use marking::{ApState, MarkingRule};
 pub use packet_time::{Airtime, PacketTime, RETRIES_MAX};

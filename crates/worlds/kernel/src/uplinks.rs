@@ -18,7 +18,8 @@
 //!
 //! # For the life of a program
 //! A [`Session`] sets up uplinks and undoes that when it is dropped. If its process is killed, the next
-//! session undoes it first. Sessions have a journal of their own.
+//! session undoes it first. Sessions have a journal of their own. [`survey`] tells which interfaces could be
+//! uplinks, and why the others could not.
 
 mod apply;
 mod current;
@@ -27,12 +28,16 @@ mod error;
 mod journal;
 mod options;
 mod plan;
+#[cfg(test)]
+mod program_tests;
 mod session;
+mod survey;
 
-pub use apply::{covers, plan, plan_teardown, setup, teardown};
+pub use apply::{covers, plan, plan_teardown, setup, teardown, tell_removed};
 pub use error::{Error, Result};
 pub use options::{Options, PROGRAM_TABLE_BASE, Program, RULE_PRIORITY, TABLE_BASE, UPLINKS_MAX};
 pub use plan::{Change, Plan};
 pub use session::Session;
+pub use survey::{Survey, SurveyedAddress, SurveyedLink, survey};
 
 pub use crate::state_dir::{PROGRAM_STATE_DIR, STATE_DIR};

@@ -269,7 +269,11 @@ impl Links {
     fn program(&self, servers: Vec<IpAddr>) -> Program {
         let out = self.lock().out();
         let without = self.shared.via.iter().zip(out).filter(|(_, is_out)| *is_out);
-        Program { servers, without: without.map(|(link, _)| link.name.clone()).collect() }
+        Program {
+            servers,
+            without: without.map(|(link, _)| link.name.clone()).collect(),
+            ..Program::default()
+        }
     }
 
     /// Restores the kernel's former endpoints, which takes milliseconds.

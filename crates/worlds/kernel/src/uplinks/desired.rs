@@ -8,7 +8,7 @@ use anabranch_net::netlink::{
 
 use super::current::CurrentConfig;
 use super::journal::Journal;
-use super::{Error, Options, RULE_PRIORITY, Result, UPLINKS_MAX};
+use super::{Error, Options, Program, RULE_PRIORITY, Result, UPLINKS_MAX};
 
 /// The metric that the kernel gives an IPv6 route without one.
 const METRIC6: u32 = 1_024;
@@ -23,6 +23,8 @@ pub(crate) struct DesiredConfig {
     pub(crate) endpoints: Vec<Endpoint>,
     /// Endpoints that must not exist, whoever made them.
     pub(crate) withheld: Vec<Endpoint>,
+    /// Addresses whose endpoints are made anew though they are there.
+    pub(crate) renewed: Vec<IpAddr>,
     pub(crate) limits: Limits,
     /// Whether the journal remembers endpoints that existed before as wanted, too.
     pub(crate) remembers_all: bool,
@@ -47,11 +49,7 @@ pub(crate) fn desired(
         }
     }
     if let Some(program) = &options.program {
-        let index =
-            |name: &String| current.links.iter().find(|link| link.name == *name).map(|link| link.index);
-        let without: Vec<_> = program.without.iter().filter_map(index).collect();
-        let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
-        desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
+        adapt(&mut desired, program, current, &journal.endpoints());
     }
     if current.user_manager {
         desired
@@ -65,7 +63,7 @@ pub(crate) fn desired(
 fn check_options(options: &Options) -> Result<()> {
     let usage = |text: String| Err(Error::Usage(text));
     let Options { interfaces, backup, table_base, .. } = options;
-    if interfaces.is_empty() {
+    if interfaces.is_empty() && options.program.is_none() {
         return usage("no interface is named".into());
     }
     if interfaces.len() > UPLINKS_MAX {
@@ -81,14 +79,50 @@ fn check_options(options: &Options) -> Result<()> {
             "{name} is to be a backup but is not among the interfaces to use: name it there too"
         ));
     }
-    if interfaces.iter().all(|name| backup.contains(name)) {
+    if !interfaces.is_empty() && interfaces.iter().all(|name| backup.contains(name)) {
         return usage("every interface is a backup: leave one that is not".into());
     }
-    let last = table_base.checked_add(interfaces.len() as u32 - 1);
+    let last = table_base.checked_add((interfaces.len() as u32).saturating_sub(1));
     match last {
         Some(last) if !TABLES_TAKEN.iter().any(|taken| (*table_base..=last).contains(taken)) => Ok(()),
         _ => usage(format!("tables from {table_base} on include one that belongs to the kernel")),
     }
+}
+
+/// Adapts the endpoints to what a program says of them.
+fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig, ours: &[Endpoint]) {
+    for endpoint in &mut desired.endpoints {
+        endpoint.id = program.ids.get(&endpoint.ip).copied().unwrap_or(0);
+        if program.fullmesh {
+            endpoint.flags = endpoint.flags | EndpointFlags::FULLMESH;
+        }
+    }
+    let is_ours = |found: &Endpoint| ours.iter().any(|e| e.ip == found.ip && e.port == found.port);
+    if program.leaves_others {
+        let others = current.endpoints.iter().filter(|found| !is_ours(found));
+        let others: Vec<_> = others.filter(|found| !found.flags.has(EndpointFlags::IMPLICIT)).collect();
+        for endpoint in desired.endpoints.extract_if(.., |e| others.iter().any(|other| other.ip == e.ip)) {
+            let other = others.iter().find(|other| other.ip == endpoint.ip);
+            desired.notes.extend(other.map(|other| {
+                let Endpoint { ip, id, flags, .. } = other;
+                format!(
+                    "{ip} has an endpoint that another program made (number {id}, {flags}): it is left as \
+                     it is"
+                )
+            }));
+        }
+    }
+    let index = |name: &String| current.links.iter().find(|link| link.name == *name).map(|link| link.index);
+    let without: Vec<_> = program.without.iter().filter_map(index).collect();
+    let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
+    desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
+    let is_kept = |found: &&Endpoint| program.kept.contains(&found.ip) && is_ours(found);
+    let kept: Vec<_> = current.endpoints.iter().filter(is_kept).copied().collect();
+    for list in [&mut desired.endpoints, &mut desired.withheld] {
+        list.retain(|e| kept.iter().all(|kept| kept.ip != e.ip));
+    }
+    desired.endpoints.extend(kept);
+    desired.renewed.clone_from(&program.renewed);
 }
 
 /// Refuses a routing table that has routes other than ours.
@@ -102,7 +136,7 @@ fn check_table_is_free(table: u32, current: &CurrentConfig, journal: &Journal) -
 }
 
 /// Adds all that one uplink needs.
-fn add_uplink(
+pub(super) fn add_uplink(
     desired: &mut DesiredConfig,
     current: &CurrentConfig,
     name: &str,

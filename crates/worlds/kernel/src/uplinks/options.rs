@@ -1,5 +1,6 @@
 //! The options of a set-up.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -44,6 +45,19 @@ pub struct Program {
     /// Interfaces that have no endpoint for now, so that no connection uses them. Their rules and routes
     /// stay.
     pub without: Vec<String>,
+    /// The numbers that new endpoints of these addresses get; those of others are chosen by the kernel. An
+    /// address should always get the same: Linux recognises by it the address of a connection's first
+    /// subflow, whose number in MPTCP's options is 0.
+    pub ids: BTreeMap<IpAddr, u8>,
+    /// Addresses whose endpoints are made anew this time, so that connections open new subflows from them.
+    pub renewed: Vec<IpAddr>,
+    /// Addresses whose endpoints stay as they are, though their interface cannot be used now.
+    pub kept: Vec<IpAddr>,
+    /// Whether every endpoint opens subflows to all addresses of the peer.
+    pub fullmesh: bool,
+    /// Whether endpoints that others have made are left as they are, even if they are for an address of an
+    /// uplink; otherwise they are replaced, and restored at the end.
+    pub leaves_others: bool,
 }
 
 impl Options {
@@ -66,7 +80,7 @@ impl Options {
         Self {
             table_base: PROGRAM_TABLE_BASE,
             state_dir: PROGRAM_STATE_DIR.into(),
-            program: Some(Program { servers, without: Vec::new() }),
+            program: Some(Program { servers, ..Program::default() }),
             ..Self::new(interfaces)
         }
     }

@@ -122,6 +122,20 @@ impl Plan {
         &self.notes
     }
 
+    /// Returns the endpoints that are removed and not made anew.
+    #[must_use]
+    pub fn removed_endpoints(&self) -> Vec<Endpoint> {
+        let is_added = |e: &Endpoint| {
+            let mut added = self.changes.iter();
+            added.any(|change| matches!(change, Change::AddEndpoint(new) if new.ip == e.ip))
+        };
+        let removed = self.changes.iter().filter_map(|change| match change {
+            Change::DelEndpoint(e) => Some(*e),
+            _ => None,
+        });
+        removed.filter(|e| !is_added(e)).collect()
+    }
+
     /// Describes the changes for people, with the names of interfaces.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
@@ -131,6 +145,12 @@ impl Plan {
             text.replacen(&format!(" dev {device}"), &format!(" dev {}", self.current.name(device)), 1)
         };
         self.changes.iter().map(line).collect()
+    }
+
+    /// Returns the journal after the changes.
+    #[cfg(test)]
+    pub(super) fn after(&self) -> Journal {
+        self.after.clone()
     }
 
     /// Adds a note of how many connections will end because every subflow comes from an endpoint that is
@@ -212,18 +232,20 @@ struct Endpoints {
     restored: Vec<Endpoint>,
 }
 
-fn endpoints(
-    desired: &[Endpoint],
-    withheld: &[Endpoint],
-    current: &CurrentConfig,
-    journal: &Journal,
-    remembers_all: bool,
-) -> Endpoints {
+fn endpoints(desired: &DesiredConfig, current: &CurrentConfig, journal: &Journal) -> Endpoints {
+    let (wanted, withheld) = (&desired.endpoints, &desired.withheld);
     let (ours, replaced) = (journal.endpoints(), journal.replaced());
     let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
     // Endpoints that are not wanted any more are removed, and the ones they replaced are restored.
-    let is_known = |old: &&Endpoint| with_ip(desired, old).is_some() || with_ip(withheld, old).is_some();
-    for old in journal.endpoints().iter().filter(|old| !is_known(old)) {
+    let is_known = |old: &&Endpoint| with_ip(wanted, old).is_some() || with_ip(withheld, old).is_some();
+    // The journal of an interrupted change may have an address twice, on two interfaces.
+    let mut seen = Vec::new();
+    let is_first = |old: &&Endpoint| {
+        let is_new = with_ip(&seen, old).is_none();
+        seen.push(**old);
+        is_new
+    };
+    for old in journal.endpoints().iter().filter(|old| !is_known(old)).filter(is_first) {
         let was = with_ip(&e.replaced, old);
         let found = with_ip(&current.endpoints, old);
         if let Some(found) = found.filter(|found| Some(*found) != was) {
@@ -244,18 +266,20 @@ fn endpoints(
             e.ours.push(*not);
         }
     }
-    for new in desired {
+    for new in wanted {
         let found =
             with_ip(&current.endpoints, new).filter(|found| !found.flags.has(EndpointFlags::IMPLICIT));
         let Some(found) = found else {
             // If the kernel made an endpoint for this address by itself, ours replaces it.
             e.last.push(Change::AddEndpoint(*new));
-            e.ours = union(e.ours, &[*new]);
+            e.ours.retain(|old| with_ip(&[*new], old).is_none());
+            e.ours.push(*new);
             continue;
         };
         let ours = with_ip(&e.ours, new).is_some();
-        if same(&found, new) {
-            if remembers_all && !ours {
+        let renews = ours && desired.renewed.contains(&new.ip);
+        if same(&found, new) && !renews {
+            if desired.remembers_all && !ours {
                 e.replaced.push(found);
                 e.ours.push(*new);
             }
@@ -265,11 +289,14 @@ fn endpoints(
             e.replaced.push(found);
         }
         let backup = EndpointFlags::BACKUP;
-        if ours && found.device == new.device && found.flags - backup == new.flags - backup {
+        if ours && !renews && found.device == new.device && found.flags - backup == new.flags - backup {
             e.last.push(Change::SetFlags(found, new.flags));
         } else {
             e.first.push(Change::DelEndpoint(found));
-            e.last.push(Change::AddEndpoint(Endpoint { id: found.id, ..*new }));
+            e.last.push(Change::AddEndpoint(Endpoint {
+                id: if new.id > 0 { new.id } else { found.id },
+                ..*new
+            }));
         }
         e.ours.retain(|old| with_ip(&[*new], old).is_none());
         e.ours.push(*new);
@@ -295,8 +322,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
         saved.set = union(saved.set, &[pair(desired.limits)]);
         (during.limits, after.limits) = (Some(saved.clone()), Some(saved));
     }
-    let Endpoints { first, last, ours, replaced, restored } =
-        endpoints(&desired.endpoints, &desired.withheld, current, journal, desired.remembers_all);
+    let Endpoints { first, last, ours, replaced, restored } = endpoints(desired, current, journal);
     changes.extend(first);
 
     let old = journal.rules();
@@ -335,7 +361,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
 /// Plans the changes that undo a set-up.
 pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut notes = Vec::new();
-    let mut changes = endpoints(&[], &[], current, journal, false).first;
+    let mut changes = endpoints(&DesiredConfig::default(), current, journal).first;
     for was in journal.replaced() {
         if was.device.is_some_and(|device| !current.has_device(device)) {
             notes.push(format!("the endpoint {} is not put back: its interface is gone", was.ip));
@@ -369,14 +395,14 @@ pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::desired::desired;
     use super::super::desired::tests::{current, options};
     use super::super::{Options, Program};
     use super::*;
 
     /// Simulates the first `steps` of `changes`.
-    fn simulate(current: &mut CurrentConfig, changes: &[Change], steps: usize) {
+    pub(crate) fn simulate(current: &mut CurrentConfig, changes: &[Change], steps: usize) {
         for change in &changes[..steps] {
             match change.clone() {
                 Change::Enable(value) => current.enabled = value,

@@ -19,6 +19,8 @@ use super::{Error, Options, Plan, Program, Result};
 #[derive(Debug)]
 pub struct Session {
     options: Options,
+    /// Whether the drop leaves everything in place.
+    leaves: bool,
     /// The lock of this namespace. The kernel releases it when the process ends, however it ends.
     _held: Flock<File>,
 }
@@ -31,7 +33,7 @@ impl Session {
     pub fn begin(options: Options) -> Result<(Self, Plan)> {
         let held = hold(&options.state_dir)?;
         // From here on, dropping `session` undoes whatever was done.
-        let session = Self { options, _held: held };
+        let session = Self { options, leaves: false, _held: held };
         let plan = setup(&session.options)?;
         Ok((session, plan))
     }
@@ -45,6 +47,33 @@ impl Session {
     pub fn update(&mut self, backup: Vec<String>, program: Program) -> Result<Plan> {
         (self.options.backup, self.options.program) = (backup, Some(program));
         setup(&self.options)
+    }
+
+    /// Sets up again as [`update`](Self::update) does, also with other interfaces. The position of an
+    /// interface in the list chooses its routing table.
+    ///
+    /// # Errors
+    /// As [`setup`].
+    pub fn set(&mut self, interfaces: Vec<String>, backup: Vec<String>, program: Program) -> Result<Plan> {
+        self.options.interfaces = interfaces;
+        self.update(backup, program)
+    }
+
+    /// Ends the session and puts everything back, as the drop does, and tells what was done.
+    ///
+    /// # Errors
+    /// As [`teardown`]. What is left is in the journal, and the next session undoes it.
+    pub fn end(self) -> Result<Option<Plan>> {
+        let mut session = self;
+        let done = teardown(&session.options.state_dir);
+        session.leaves = true;
+        done
+    }
+
+    /// Ends the session and leaves everything in place. The next session takes it over.
+    pub fn leave(self) {
+        let mut session = self;
+        session.leaves = true;
     }
 
     /// Undoes what the session of a killed program left behind.
@@ -62,8 +91,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What cannot be undone now is in the journal, and the next session undoes it.
-        let _ = teardown(&self.options.state_dir);
+        if !self.leaves {
+            // What cannot be undone now is in the journal, and the next session undoes it.
+            let _ = teardown(&self.options.state_dir);
+        }
     }
 }
 

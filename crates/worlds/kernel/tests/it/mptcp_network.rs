@@ -142,7 +142,7 @@ fn namespace() -> Option<File> {
     Some(File::open("/proc/thread-self/ns/net").unwrap())
 }
 
-fn ready(name: &str, network: u32, host: u32) {
+pub(crate) fn ready(name: &str, network: u32, host: u32) {
     let netlink = Netlink::open().unwrap();
     let device = netlink.index(name).unwrap();
     // No link-local address: its routes would come and go while a test compares.

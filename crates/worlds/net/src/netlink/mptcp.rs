@@ -4,17 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::{BitOr, Sub};
 
-use nix::sys::socket::SockProtocol;
-
+use super::generic::{self, FIXED};
 use super::message::{Attributes, NLM_F_DUMP, NLM_F_REQUEST, Request, family, ip, u16_at, u32_at};
 use super::socket::Socket;
 use super::{Error, Netlink, Result};
 
-/// `GENL_ID_CTRL`: the family that tells the numbers of other families.
-const CONTROL: u16 = 0x10;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NAME: &str = "mptcp_pm";
 const VERSION: u8 = 1;
 const ADD_ADDR: u8 = 1;
@@ -34,8 +28,6 @@ const ADDR_ADDR6: u16 = 4;
 const ADDR_PORT: u16 = 5;
 const ADDR_FLAGS: u16 = 6;
 const ADDR_IF_IDX: u16 = 7;
-/// The size of `struct genlmsghdr`, in bytes.
-const FIXED: usize = 4;
 
 /// `MPTCP_PM_ADDR_MAX`: the kernel uses no more endpoints than this, and neither limit can be greater.
 pub const ENDPOINTS_MAX: u32 = 8;
@@ -182,14 +174,8 @@ impl PathManager {
     /// `ENOENT` if the kernel has no MPTCP.
     pub fn open() -> Result<Self> {
         let failed = |failure| Error::new("reach the kernel's MPTCP path manager", failure);
-        let socket = Socket::open(SockProtocol::NetlinkGeneric).map_err(failed)?;
-        let mut request = Request::new(CONTROL, NLM_F_REQUEST, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
-        request.text(CTRL_ATTR_FAMILY_NAME, NAME);
-        let family = socket.get(request, |message| {
-            let mut attributes = Attributes::after(message.body, FIXED);
-            attributes.find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID).and_then(|(_, value)| u16_at(value, 0))
-        });
-        Ok(Self { family: family.map_err(failed)?, socket })
+        let (socket, family) = generic::open(NAME).map_err(failed)?;
+        Ok(Self { socket, family })
     }
 
     fn request(&self, command: u8, flags: u16) -> Request {
