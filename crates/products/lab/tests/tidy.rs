@@ -88,6 +88,7 @@ const LAW: &[(&str, &[&str])] = &[
         "products/lab",
         &["algo", "topology", "mmtp", "mptcp", "mirror", "overlay", "sim", "net", "emulator", "kernel"],
     ),
+    ("products/cdn", &["topology", "sim"]),
     ("products/trace", &["mptcp-wire"]),
     (
         "cli",
@@ -110,6 +111,7 @@ const LAW: &[(&str, &[&str])] = &[
             "overlay",
             "trace",
             "cache",
+            "cdn",
         ],
     ),
 ];
