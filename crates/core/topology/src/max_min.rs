@@ -1,11 +1,11 @@
 //! Shares the capacities of links among streams by max-min fairness: no stream can get more without taking
 //! from one that has as little or less.
 //!
-//! Source: D. Bertsekas, R. Gallager, "Data Networks", 2nd ed., §6.5.2 (progressive filling). The rates of all
-//! streams rise together from zero. A stream stops at its own limit, or when a link on its path is full; the
-//! common rate at that moment is the level of the link. The order of these events is found with a heap, since
-//! the level at which a link would fill only rises while others fill: the cost is O(n log n) in the number of
-//! links on all paths, not a round over all links for each level.
+//! Source: D. Bertsekas, R. Gallager, "Data Networks", 2nd ed., §6.5.2 (progressive filling). The rates of
+//! all streams rise together from zero. A stream stops at its own limit, or when a link on its path is full;
+//! the common rate at that moment is the level of the link. The order of these events is found with a heap,
+//! since the level at which a link would fill only rises while others fill: the cost is O(n log n) in the
+//! number of links on all paths, not a round over all links for each level.
 //!
 //! Streams that have one path and one limit are one [`Class`] with a weight, so that hundreds of thousands of
 //! streams are tens of thousands of classes. A class has one path: shares of multipath transport follow from
@@ -311,8 +311,8 @@ mod tests {
         }
     }
 
-    /// The example of Bertsekas and Gallager, Fig. 6.21 (1), in other numbers: what a stream cannot use because
-    /// of another link goes to its neighbours.
+    /// The example of Bertsekas and Gallager, Fig. 6.21 (1), in other numbers: what a stream cannot use
+    /// because of another link goes to its neighbours.
     #[test]
     fn what_is_left_goes_to_the_others() {
         let links = [0, 0, 1, 1];

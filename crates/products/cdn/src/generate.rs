@@ -1,11 +1,11 @@
-//! Makes a graph of autonomous systems for a study without a file: as large as that of the paper, and equal for
-//! equal seeds.
+//! Makes a graph of autonomous systems for a study without a file: as large as that of the paper, and equal
+//! for equal seeds.
 //!
-//! The paper takes a part of the Internet of 2016 "comparable to a large country" (000 §3.4.1.1) and prints its
-//! size: 1,187 autonomous systems with 2,880 lines, 239 of them content providers and 871 access networks. The
-//! shape is ours: a clique of peers in the middle; the other transit networks buy from two that are there
-//! before them, those with many customers more often (preferential attachment); every leaf buys from
-//! two transit networks likewise; the lines that are left connect transit networks as peers.
+//! The paper takes a part of the Internet of 2016 "comparable to a large country" (000 §3.4.1.1) and prints
+//! its size: 1,187 autonomous systems with 2,880 lines, 239 of them content providers and 871 access
+//! networks. The shape is ours: a clique of peers in the middle; the other transit networks buy from two that
+//! are there before them, those with many customers more often (preferential attachment); every leaf buys
+//! from two transit networks likewise; the lines that are left connect transit networks as peers.
 
 use anabranch_sim::Rng;
 

@@ -4,8 +4,9 @@
 //! **Purpose.** Repeats the study of ephemeral caches, which boot when they are first asked for (000 §3.4.1),
 //! and answers where the next caches of a network should be.
 //!
-//! **Non-goals.** No packets, no round-trip times and no congestion control: rates are max-min fair. No clock,
-//! no socket, no file: the caller reads files and shows results. Nothing about how a cache stores or verifies.
+//! **Non-goals.** No packets, no round-trip times and no congestion control: rates are max-min fair. No
+//! clock, no socket, no file: the caller reads files and shows results. Nothing about how a cache stores or
+//! verifies.
 //!
 //! **Map.**
 //! * [`as_graph`]: autonomous systems, their roles, and lines with relations. [`links_file`] reads them,
@@ -13,8 +14,8 @@
 //! * [`routes`]: the shortest valley-free paths.
 //! * [`plan`]: all inputs. [`requests`]: what viewers ask for, and when.
 //! * [`policy`]: where caches are, and when. [`simulate`]: the streams of one seed under one policy.
-//! * [`study`]: all policies and seeds beside the paper's numbers. [`report`]: tables and the page; [`figure`]:
-//!   the pictures.
+//! * [`study`]: all policies and seeds beside the paper's numbers. [`report`]: tables and the page;
+//!   [`figure`]: the pictures.
 //! * [`place`]: where the next caches should be.
 #![forbid(unsafe_code)]
 

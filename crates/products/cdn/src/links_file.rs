@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn all_forms_are_read() {
-        let text = "# source: hand\n1|2|-1\n1|3|0|bgp\n\nOslo Bergen 10G\n Oslo 1 provider  # paid\nBergen 2 2.5G peer\n";
+        let text = "# source: hand\n1|2|-1\n1|3|0|bgp\n\nOslo Bergen 10G\n Oslo 1 provider  # paid\n\
+                    Bergen 2 2.5G peer\n";
         let graph = read(text).expect("a graph");
         let line = |a: &str, b: &str, relation, capacity_mbits| {
             let index = |name| graph.by_name(name).expect("a place");

@@ -1,11 +1,11 @@
-//! Answers where the next caches should be: given places with viewers, lines with capacities and an origin, each
-//! next cache is put where it helps most, by the allocator of the study.
+//! Answers where the next caches should be: given places with viewers, lines with capacities and an origin,
+//! each next cache is put where it helps most, by the allocator of the study.
 //!
 //! Each row of the demand is so many streams of one rate in one place. Such a stream is served by the nearest
-//! cache, by the number of lines (of equal ones the first in the file); what the cache does not have, and what
-//! is nearer to the origin, comes from the origin. A choice is greedy, and each candidate is evaluated exactly:
-//! all streams share the lines by max-min fairness. The best candidate delivers the most; of those that deliver
-//! as much, the one that loads the lines least.
+//! cache, by the number of lines (of equal ones the first in the file); what the cache does not have, and
+//! what is nearer to the origin, comes from the origin. A choice is greedy, and each candidate is evaluated
+//! exactly: all streams share the lines by max-min fairness. The best candidate delivers the most; of those
+//! that deliver as much, the one that loads the lines least.
 
 use anabranch_topology::max_min::{Class, MaxMin};
 

@@ -56,8 +56,8 @@ impl Default for Demand {
     fn default() -> Self {
         Self {
             channels: 200,
-            zipf: 0.8,
-            access_zipf: 1.0,
+            zipf: 1.3,
+            access_zipf: 0.0,
             quality_mean: 2.0,
             streams_least: 100_000,
             streams_most: 160_000,

@@ -1,5 +1,5 @@
-//! Plays one stream: a buffer that fills at the rate at which video arrives and empties at the rate at which it
-//! is watched. Time passes in spans of constant rate; within a span, starts and stalls are found exactly.
+//! Plays one stream: a buffer that fills at the rate at which video arrives and empties at the rate at which
+//! it is watched. Time passes in spans of constant rate; within a span, starts and stalls are found exactly.
 
 use crate::plan::Player;
 

@@ -1,9 +1,9 @@
 //! Finds the autonomous system of an address by the longest prefix that holds it, as routers forward packets
 //! (000 §3.4.1.1).
 //!
-//! The file has a prefix and the system that announces it in each line: `192.0.2.0/24 64500`, or three columns
-//! as in CAIDA's pfx2as: `192.0.2.0 24 64500`. Of several origins (`64500_64501`, `64500,64501`) the first
-//! counts.
+//! The file has a prefix and the system that announces it in each line: `192.0.2.0/24 64500`, or three
+//! columns as in CAIDA's pfx2as: `192.0.2.0 24 64500`. Of several origins (`64500_64501`, `64500,64501`) the
+//! first counts.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -24,8 +24,9 @@ fn short(value: f64) -> String {
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| caches | start, s: 50 / 60 / 80 / 90 % of streams | buffering, %: 60 / 80 / 100 % | mean buffering, % \
-         | interruptions a minute: 80 % | playback, %: 20 / 40 % | from a cache, % | boots | from origins, TB |\n\
+        "| caches | start, s: 50 / 60 / 80 / 90 % of streams | buffering, %: 60 / 80 / 100 % | \
+         mean buffering, % | interruptions a minute: 80 % | playback, %: 20 / 40 % | from a cache, % | boots \
+         | from origins, TB |\n\
          | --- |",
     );
     out += &" ---: |".repeat(8);
@@ -68,7 +69,8 @@ pub fn ours(rows: &[Row], printed: &Printed, wanted: impl Fn(u64) -> bool) -> Op
 #[must_use]
 pub fn beside(rows: &[Row]) -> String {
     let mut out = format!(
-        "| figure | caches | measure | percentile | paper | odd seeds | even seeds | even seeds within {FACTOR} × |\n\
+        "| figure | caches | measure | percentile | paper | odd seeds | even seeds \
+         | even seeds within {FACTOR} × |\n\
          | --- | --- | --- | ---: | ---: | ---: | ---: | --- |\n"
     );
     for printed in &PRINTED {
@@ -109,7 +111,8 @@ pub fn claims(rows: &[Row], boot_s: f64) -> String {
     let mut out = String::from("| claim of the paper | seeds | in all |\n| --- | ---: | --- |\n");
     let _ = writeln!(
         out,
-        "| order: the more traditional caches the better, ephemeral ones better than 80 %, 100 % as good or better \
+        "| order: the more traditional caches the better, ephemeral ones better than 80 %, 100 % as good or \
+         better \
          | {} |",
         tally(&|seed| in_order(rows, seed, boot_s))
     );

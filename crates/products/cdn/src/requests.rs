@@ -1,11 +1,11 @@
 //! Draws the requests of viewers: when, where, which channel, which quality, and for how long.
 //!
 //! **Concurrency drives the requests.** The paper prints "at least 100,000 concurrent connections at any one
-//! point in time and a peak of 160,000" and "an average rate of 6,670 requests per second" (000 §3.4.1.1). Both
-//! cannot be: at the mean viewing time of 30.3 minutes, 6,670 requests a second are 12.1 million streams. So
-//! the number of streams is given, from the least over the most in the middle back to the least, and a
-//! request comes when there are too few. The paper's rate is that of the beginning: all caches are off, and
-//! viewers come at 6,670 a second until there is the least number of streams.
+//! point in time and a peak of 160,000" and "an average rate of 6,670 requests per second" (000 §3.4.1.1).
+//! Both cannot be: at the mean viewing time of 30.3 minutes, 6,670 requests a second are 12.1 million
+//! streams. So the number of streams is given, from the least over the most in the middle back to the least,
+//! and a request comes when there are too few. The paper's rate is that of the beginning: all caches are off,
+//! and viewers come at 6,670 a second until there is the least number of streams.
 //!
 //! A viewer leaves after the time that it draws, whatever it has seen by then. Thus the same requests come
 //! under every policy, and policies are compared stream by stream.

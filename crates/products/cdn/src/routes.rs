@@ -1,10 +1,11 @@
-//! Finds the paths that traffic takes: the fewest autonomous systems, and none that would carry for nothing.
+//! Finds the paths that traffic takes: those with the fewest autonomous systems of which each is paid to
+//! carry it.
 //!
 //! A path is *valley-free* (L. Gao, "On inferring autonomous system relationships in the Internet", IEEE/ACM
 //! ToN 9(6), 2001): it goes from customers to providers, then over at most one line between peers, then from
-//! providers to customers. Of the shortest ones, a hash of the place and the target decides, as routers decide
-//! by things that no graph has; so the lines of a place with several providers are all used. A line of unknown
-//! relation may be crossed anywhere.
+//! providers to customers. Of the shortest ones, a hash of the place and the target decides, as routers
+//! decide by things that no graph has; so the lines of a place with several providers are all used. A line of
+//! unknown relation may be crossed anywhere.
 
 use std::ops::Range;
 
@@ -92,8 +93,8 @@ impl Routes {
     }
 }
 
-/// Returns the capacity of each directed link in Mbit/s: that of the file, or `core_mbits` between two transit
-/// networks and `leaf_mbits` elsewhere.
+/// Returns the capacity of each directed link in Mbit/s: that of the file, or `core_mbits` between two
+/// transit networks and `leaf_mbits` elsewhere.
 #[must_use]
 pub fn capacities(graph: &AsGraph, core_mbits: f64, leaf_mbits: f64) -> Vec<f64> {
     let is_transit = |end: u32| graph.ases()[end as usize].role == Role::Transit;
@@ -209,7 +210,7 @@ mod tests {
     /// Two customers of different providers: the path between them goes up, over the peers, and down; not
     /// through a third customer of both, although that is as short; and not over two lines of peers.
     #[test]
-    fn nobody_carries_for_nothing() {
+    fn peers_carry_only_what_they_are_paid_for() {
         let text = "p|a|-1\nq|b|-1\np|c|-1\nq|c|-1\np|q|0\nq|r|0\nr|d|-1\n";
         let graph = links_file::read(text).expect("a graph");
         let names = |path: &[&str]| Some(path.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());

@@ -1,8 +1,8 @@
 //! Runs the streams of one seed under one policy, in steps of fluid time.
 //!
-//! In each step the rates of all streams follow from max-min fairness ([`MaxMin`]). Streams of one origin, one
-//! access network and one limit are one class. The limit is the viewer's line while the buffer has room, and
-//! the rate of the quality once it is full. Requests come at their exact time: until the next step a new
+//! In each step the rates of all streams follow from max-min fairness ([`MaxMin`]). Streams of one origin,
+//! one access network and one limit are one class. The limit is the viewer's line while the buffer has room,
+//! and the rate of the quality once it is full. Requests come at their exact time: until the next step a new
 //! stream takes what the last shares leave it, the least level on its path.
 //!
 //! **Caches.** A cache fetches each channel in each quality once, from the origin (caches do not ask each
@@ -297,8 +297,8 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Lets time pass for a stream from a cache: what the cache has comes as fast as the line is, and then what
-    /// the fill brings.
+    /// Lets time pass for a stream from a cache: what the cache has comes as fast as the line is, and then
+    /// what the fill brings.
     fn pass_cached(&mut self, stream: &mut Stream, request: &Request, span_s: f64) {
         let player = &self.world.plan.player;
         let line = self.world.plan.capacities.user_mbits / QUALITIES_MBITS[usize::from(request.quality)];

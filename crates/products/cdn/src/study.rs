@@ -1,5 +1,5 @@
-//! Repeats the figures 3.9 and 3.10 of the paper (000 §3.4.1.2): what viewers feel with traditional caches in a
-//! part of the access networks, and with ephemeral caches of several boot times.
+//! Repeats the figures 3.9 and 3.10 of the paper (000 §3.4.1.2): what viewers feel with traditional caches in
+//! a part of the access networks, and with ephemeral caches of several boot times.
 
 use std::sync::Arc;
 
