@@ -56,7 +56,7 @@ impl Default for Demand {
     fn default() -> Self {
         Self {
             channels: 200,
-            zipf: 1.3,
+            zipf: 1.25,
             access_zipf: 0.0,
             quality_mean: 2.0,
             streams_least: 100_000,
