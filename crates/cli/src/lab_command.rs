@@ -2,6 +2,7 @@
 //! module has files, threads and output.
 
 pub mod args;
+mod cdn;
 mod domain;
 mod find;
 #[cfg(target_os = "linux")]
@@ -36,6 +37,7 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::Domain(args) => domain::domain(args),
         LabCommand::TailLoss(args) => tail_loss::tail_loss(&args.study),
         LabCommand::Latency(args) => latency::latency(args),
+        LabCommand::Cdn(args) => cdn::cdn(args),
         LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
         #[cfg(target_os = "linux")]
         LabCommand::Up(args) => session::up(args),

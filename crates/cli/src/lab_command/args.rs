@@ -42,6 +42,7 @@ pub enum LabCommand {
     Domain(Domain),
     TailLoss(TailLoss),
     Latency(Latency),
+    Cdn(Cdn),
     #[cfg(target_os = "linux")]
     Up(Up),
     #[cfg(target_os = "linux")]
@@ -347,6 +348,73 @@ pub struct Latency {
     pub study: StudyArgs,
 }
 
+/// Measure where caches pay: caches that boot when they are asked for, and where the next ones should be
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Measure where caches pay.\n\n\
+        Without --demand: the study of ephemeral caches, which boot when a network first asks for something, \
+        beside caches that stand in 20 to 100 % of the access networks. It simulates 100,000 to 160,000 \
+        streams over a graph of autonomous systems, at the level of flows; it takes minutes for each seed. \
+        docs/measurements/cdn.md has the results.\n\n\
+        With --demand, --links and --origin: says where the next caches of a network should be, and what \
+        each one brings. docs/cdn.md has the forms of the files.",
+    after_help = "Examples:\n  \
+        anabranch lab cdn --seeds 2\n  \
+        anabranch lab cdn --links 20161101.as-rel.txt --roles as2types.txt --seeds 1\n  \
+        anabranch lab cdn --report docs/measurements/cdn.md\n  \
+        anabranch lab cdn --links links.txt --demand demand.txt --origin Oslo --caches 3"
+)]
+pub struct Cdn {
+    /// Inputs of the study, in TOML: network, capacities, demand, player, caches
+    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
+    pub plan: Option<PathBuf>,
+
+    /// Seeds of the study, each a network and its requests
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: u64,
+
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Lines between networks or places: `A|B|-1` as CAIDA's, or `A B 10G`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub links: Option<PathBuf>,
+
+    /// What the places are: `A content`, `A access`, `A transit`, or CAIDA's as2types
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "links")]
+    pub roles: Option<PathBuf>,
+
+    /// Places with viewers, for the question where caches should be: `PLACE STREAMS RATE`, as `Oslo 200 5M`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["links", "origin"])]
+    pub demand: Option<PathBuf>,
+
+    /// The place of the origin server
+    #[arg(long, value_name = "PLACE", requires = "demand")]
+    pub origin: Option<String>,
+
+    /// So many caches at most. Without this option: one
+    #[arg(long, value_name = "N", requires = "demand")]
+    pub caches: Option<usize>,
+
+    /// Where a cache may be, a place in each line. Without this option: every place with viewers
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "demand")]
+    pub sites: Option<PathBuf>,
+
+    /// Prefixes and the networks that announce them, so that the demand may have addresses: as CAIDA's pfx2as
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "demand")]
+    pub prefixes: Option<PathBuf>,
+
+    /// Part of the streams that a cache serves by itself; the origin serves the rest. Without this option: 90
+    #[arg(long, value_name = "PERCENT", requires = "demand", value_parser = percent)]
+    pub hits: Option<f64>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub study: StudyArgs,
+}
+
 /// Make a scenario's hosts and links in this kernel, for any program; as root
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -461,4 +529,9 @@ fn controller(name: &str) -> Result<String, String> {
 fn jobs(text: &str) -> Result<usize, String> {
     let jobs = text.parse().ok().filter(|jobs| (1..=THREADS_MAX).contains(jobs));
     jobs.ok_or_else(|| format!("a number from 1 to {THREADS_MAX}"))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "a part in percent, 0 to 100".into())
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cdn;
 mod command;
 mod kernel;
 mod kernel_load;

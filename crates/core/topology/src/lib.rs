@@ -10,6 +10,7 @@
 //! * [`groups`]: groups of paths that share a link, and so may share a bottleneck.
 //! * [`fid`]: forwarding identifiers and the forwarder's rule. [`tags`]: the tags of links, and the choice of
 //!   the table for a path. [`keyed`]: tags from a key that changes.
+//! * [`max_min`]: fair shares of the links among many streams.
 //! * [`plan`]: paths, groups and identifiers for one request.
 //! * [`import`]: reads GML, GraphML and our own text form. [`zoo`]: built-in networks. [`picture`]: draws
 //!   SVG.
@@ -21,6 +22,7 @@ pub mod graph;
 pub mod groups;
 pub mod import;
 pub mod keyed;
+pub mod max_min;
 pub mod paths;
 pub mod picture;
 pub mod plan;

@@ -88,6 +88,7 @@ const LAW: &[(&str, &[&str])] = &[
         "products/lab",
         &["algo", "topology", "mmtp", "mptcp", "mirror", "overlay", "sim", "net", "emulator", "kernel"],
     ),
+    ("products/cdn", &["topology", "sim"]),
     ("products/trace", &["mptcp-wire"]),
     ("products/uplinks", &["algo", "net", "kernel"]),
     (
@@ -112,6 +113,7 @@ const LAW: &[(&str, &[&str])] = &[
             "trace",
             "uplinks",
             "cache",
+            "cdn",
         ],
     ),
 ];

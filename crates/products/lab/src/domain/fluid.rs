@@ -14,15 +14,18 @@
 //!     one with the shortest T when the event comes; at that time the queue of the path that loses is full.
 //!     Queues fluctuate, so each path may be the best: m_t is the mean over them, weighed by T⁻¹⁶.
 //!   * LIA (RFC 6356): g = w · min(max(w/T²) / (Σ w/T)², 1/w), c = 1/2.
-//! * **Loss events.** When a queue overflows, all flows grow for another round trip, so about G = Σ g
-//!   packets are dropped, at least one. A subflow with the share s of the link's rate loses at least one of
-//!   them with probability H = 1 − (1 − s)^G; several losses at once are one event. The subflow therefore
-//!   feels the part H/(G s) of the link's loss probability: a large subflow loses several packets in one
-//!   event.
+//! * **Loss events.** When a queue overflows, all flows grow for another round trip, so about G = Σ g packets
+//!   are dropped, at least one. A subflow with the share s of the link's rate loses at least one of them with
+//!   probability H = 1 − (1 − s)^G; several losses at once are one event. The subflow therefore feels the
+//!   part H/(G s) of the link's loss probability: a large subflow loses several packets in one event.
 //! * **Sawtooth.** An event takes the fraction δ = Σ s c H from the sum of the windows. In bandwidth-delay
 //!   products of the link the sum goes from (1 + b)(1 − δ) to 1 + b, with b the queue's limit. If it begins
-//!   below 1, the link idles: the mean of that sawtooth is the rate that flows can use. The mean queue,
-//!   which is part of T, follows likewise.
+//!   below 1, the link idles: the mean of that sawtooth is the rate that flows can use. The mean queue, which
+//!   is part of T, follows likewise.
+//!
+//! These rates are not those of max-min fairness ([`anabranch_topology::max_min`]), which knows neither
+//! round-trip times nor losses: they are near them only where flows of one TCP each have about equal
+//! round-trip times and one bottleneck.
 //!
 //! The model leaves out slow start, the time until the state is reached, timeouts, windows as whole packets,
 //! correlation between the links of a path, and phase effects of drop-tail queues.
@@ -399,6 +402,37 @@ mod tests {
         let far = Flow { rule: Rule::Reno, paths: vec![Path { links: vec![0, 2], group: 0 }] };
         let share = shares(links, vec![far, flow(Rule::Reno, &[0])])[0];
         assert!((5.0..35.0).contains(&share), "{share}");
+    }
+
+    /// Where flows have one TCP each, equal round-trip times and one bottleneck, the model's rates are those
+    /// of max-min fairness, but for the capacity that the sawtooth leaves idle: what a flow cannot use
+    /// because of a narrow link goes to its neighbours.
+    #[test]
+    fn near_max_min_fairness_where_that_applies() {
+        use anabranch_topology::max_min::{Class, MaxMin};
+        let link = |mbits: u64| Link {
+            rate_bits: mbits * 1_000_000,
+            delay_ns: 12_500_000,
+            // A bandwidth-delay product of 50 ms.
+            queue_packets: (mbits * 50 / 12) as u32,
+        };
+        let over = |links: [usize; 2]| Flow {
+            rule: Rule::Reno,
+            paths: vec![Path { links: links.to_vec(), group: 0 }],
+        };
+        // Three flows share 30 Mbit/s, two others 40; a wide link carries all.
+        let links = vec![link(30), link(40), link(1_000)];
+        let flows = vec![over([2, 0]), over([2, 0]), over([2, 0]), over([2, 1]), over([2, 1])];
+        let paths: Vec<u32> =
+            flows.iter().flat_map(|flow| &flow.paths[0].links).map(|link| *link as u32).collect();
+        let class = |flow: u32| Class { path: 2 * flow..2 * flow + 2, weight: 1.0, limit: f64::INFINITY };
+        let classes: Vec<Class> = (0..5).map(class).collect();
+        let mut fair = MaxMin::new();
+        fair.share(&links.iter().map(Link::packets_per_second).collect::<Vec<_>>(), &paths, &classes);
+        let steady = solve(&Network { links, flows });
+        for (rate, fair) in steady.flow_rates().iter().zip(fair.rates()) {
+            assert!((0.9..1.05).contains(&(rate / fair)), "{rate} {fair}");
+        }
     }
 
     #[test]
