@@ -3,6 +3,8 @@
 
 pub mod args;
 mod domain;
+#[cfg(target_os = "linux")]
+mod drive;
 mod find;
 #[cfg(target_os = "linux")]
 mod held;
@@ -37,6 +39,10 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::TailLoss(args) => tail_loss::tail_loss(&args.study),
         LabCommand::Latency(args) => latency::latency(args),
         LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
+        #[cfg(target_os = "linux")]
+        LabCommand::Drive(args) => json::end(args.json, drive::drive(args)),
+        #[cfg(target_os = "linux")]
+        LabCommand::DrivePart(args) => drive::part(args),
         #[cfg(target_os = "linux")]
         LabCommand::Up(args) => session::up(args),
         #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@
 mod common;
 
 mod command;
+mod drive;
 mod kernel;
 mod kernel_load;
 mod kernel_share;

@@ -89,6 +89,7 @@ const LAW: &[(&str, &[&str])] = &[
         &["algo", "topology", "mmtp", "mptcp", "mirror", "overlay", "sim", "net", "emulator", "kernel"],
     ),
     ("products/trace", &["mptcp-wire"]),
+    ("products/drive", &["algo", "sim", "net", "emulator", "lab", "trace"]),
     (
         "cli",
         &[
@@ -109,6 +110,7 @@ const LAW: &[(&str, &[&str])] = &[
             "topology",
             "overlay",
             "trace",
+            "drive",
             "cache",
         ],
     ),
