@@ -106,3 +106,92 @@ fn add(sent: &mut Sent, stream: &StreamReport) {
     sent.reinjected_bytes += stream.reinjected_bytes;
     sent.retransmitted_bytes += stream.retransmitted_bytes;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const SERVER: [u8; 4] = [10, 1, 255, 1];
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+
+    /// Appends a record of a capture: a TCP segment in an IPv4 packet, `at` microseconds after the first.
+    fn segment(
+        capture: &mut Vec<u8>,
+        at: u32,
+        [from, to]: [[u8; 4]; 2],
+        flags: u8,
+        numbers: [u32; 2],
+        data: u16,
+    ) {
+        let ports: [u16; 2] = if to == SERVER { [40_000, 80] } else { [80, 40_000] };
+        let length = 40 + data;
+        for word in [1_700_000_000, at, u32::from(length), u32::from(length)] {
+            capture.extend(word.to_le_bytes());
+        }
+        capture.extend([0x45, 0]);
+        capture.extend(length.to_be_bytes());
+        capture.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+        capture.extend(from.into_iter().chain(to));
+        ports.iter().for_each(|port| capture.extend(port.to_be_bytes()));
+        numbers.iter().for_each(|number| capture.extend(number.to_be_bytes()));
+        capture.extend([0x50, flags, 1, 0, 0, 0, 0, 0]);
+        capture.resize(capture.len() + usize::from(data), 7);
+    }
+
+    /// Makes a capture of a connection over WiFi with 100 bytes up and 50 down, and of one over the mobile
+    /// interface without data.
+    fn capture() -> Vec<u8> {
+        let mut capture = Vec::new();
+        for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
+            capture.extend(word.to_le_bytes());
+        }
+        let (wifi, cell) = ([10, 1, 0, 1], [10, 1, 1, 1]);
+        for (at, phone) in [(0, wifi), (100_000, cell)] {
+            let (up, down) = ([phone, SERVER], [SERVER, phone]);
+            segment(&mut capture, at, up, SYN, [0, 0], 0);
+            segment(&mut capture, at + 14_000, down, SYN | ACK, [0, 1], 0);
+            segment(&mut capture, at + 14_010, up, ACK, [1, 1], 0);
+            if phone == wifi {
+                segment(&mut capture, at + 14_020, up, ACK, [1, 1], 100);
+                segment(&mut capture, at + 28_000, down, ACK, [1, 101], 50);
+                segment(&mut capture, at + 28_010, up, ACK, [101, 51], 0);
+            }
+        }
+        capture
+    }
+
+    fn interface(address: IpAddr) -> Option<Interface> {
+        match address {
+            IpAddr::V4(ip) if ip == Ipv4Addr::new(10, 1, 0, 1) => Some(Interface::Wifi),
+            IpAddr::V4(ip) if ip == Ipv4Addr::new(10, 1, 1, 1) => Some(Interface::Cell),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn connections_are_told_apart_by_their_interface() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("phone.pcap");
+        fs::write(&file, capture()).expect("written");
+        let captured = read(&file, &file, interface).expect("a capture");
+        let connections = captured.connections;
+        assert_eq!((connections.wifi, connections.cell, connections.both), ((1, 150), (0, 0), (0, 0)));
+        assert_eq!((connections.empty, connections.count(), connections.bytes()), (1, 1, 150));
+        assert_eq!((captured.up.unique_bytes, captured.down.unique_bytes), (100, 50));
+        assert_eq!(captured.data_bytes[&Interface::Wifi], 150);
+        assert!(captured.rtt_ms.is_empty(), "one round trip is too few");
+    }
+
+    #[test]
+    fn a_damaged_capture_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("phone.pcap");
+        fs::write(&file, b"no capture").expect("written");
+        let error = read(&file, &file, interface).expect_err("no capture").to_string();
+        assert!(error.contains("phone.pcap"), "{error}");
+    }
+}

@@ -154,7 +154,7 @@ fn shares(page: &mut String, settings: &[SettingRow]) {
 #[must_use]
 pub fn number(value: f64) -> String {
     let decimals = match value.abs() {
-        0.0 => 0,
+        size if size.fract() == 0.0 => 0,
         size if size < 1.0 => 3,
         size if size < 10.0 => 2,
         size if size < 100.0 => 1,
@@ -218,8 +218,7 @@ fn round_trips(page: &mut String, plan: &Plan, results: &[TestResult]) {
         let _ = write!(
             page,
             "<h2>Round trips</h2>\n<p class=\"soft\">Of all tests: the part of the subflows with at most this \
-             median. \
-             Up: the phone’s data, seen there; down: the server’s, seen there.</p>\n{figures}"
+             median. Up: the phone’s data, seen there; down: the server’s, seen there.</p>\n{figures}"
         );
     }
 }
@@ -285,6 +284,6 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.0, 0.0123, 1.234, 12.34, 1234.5].map(number), ["0", "0.012", "1.23", "12.3", "1234"]);
+        assert_eq!([0.0, 0.0123, 1.234, 12.34, 30.0].map(number), ["0", "0.012", "1.23", "12.3", "30"]);
     }
 }

@@ -193,7 +193,8 @@ impl Journal {
     /// Opens the directory of a plan's results, or makes it. A last line that was cut is dropped.
     ///
     /// # Errors
-    /// If the directory has the results of another plan, or cannot be used; the error is a sentence.
+    /// If the directory has the results of another plan, another process writes them, or the directory cannot
+    /// be used; the error is a sentence.
     pub fn open(dir: &Path, plan: &Plan) -> io::Result<Self> {
         let said =
             |what: &str, e: &io::Error| io::Error::new(e.kind(), format!("{}: {what}: {e}", dir.display()));
@@ -217,6 +218,11 @@ impl Journal {
             }
             Err(_) => write_synced(&known, &text).map_err(|e| said("the plan cannot be written", &e))?,
         }
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(|e| said("the results cannot be written", &e))?;
+        if file.try_lock().is_err() {
+            return Err(io::Error::other(format!("{}: another process writes its results", dir.display())));
+        }
         let before = fs::read_to_string(&path).unwrap_or_default();
         let whole = before.rfind('\n').map_or(0, |end| end + 1);
         let mut results = Vec::new();
@@ -227,8 +233,6 @@ impl Journal {
             })?;
             results.push(result);
         }
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(|e| said("the results cannot be written", &e))?;
         file.set_len(whole as u64)?;
         Ok(Self { dir: dir.to_owned(), file, results })
     }
@@ -292,6 +296,9 @@ mod tests {
         assert_eq!(journal.results.len(), 2);
         assert_eq!(journal.missing(&tests), tests[2..]);
         journal.add(TestResult::new(&tests[2], Ending::Failed, Some("no".into()))).expect("written");
+        let error = Journal::open(&path, &plan).expect_err("it is in use").to_string();
+        assert!(error.contains("another process"), "{error}");
+        drop(journal);
         let journal = Journal::open(&path, &plan).expect("a journal");
         assert_eq!(journal.results[2].why.as_deref(), Some("no"));
         assert_eq!(journal.missing(&tests), tests[3..]);

@@ -64,6 +64,8 @@ impl<'a> Runner<'a> {
     /// If this process may not make hosts, or if the directory cannot be written; the error is a sentence.
     pub fn new(plan: &'a Plan, programs: &'a Programs, dir: &Path) -> io::Result<Self> {
         anabranch_lab::linux::testbed::allowed()?;
+        // A run that was killed has left its own.
+        let _ = fs::remove_dir_all(dir.join("work"));
         fs::create_dir_all(dir.join("work"))?;
         let work = dir.join("work").canonicalize()?;
         let files = Files { served: work.join("served"), proxy: work.join("proxy"), test: work.join("test") };

@@ -205,10 +205,16 @@ fn value_rows(profile: &str, setting: &Setting, results: &[TestResult]) -> Vec<V
             value: name.to_owned(),
             setting: setting.clone(),
             tests: values.len(),
-            range: (first, values[values.len() / 2], last),
+            range: (first, median(&values), last),
         }
     };
     all.into_iter().map(row).collect()
+}
+
+/// Returns the median of sorted values: of an even number, the mean of the two in the middle.
+fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
 }
 
 fn percent(part: u64, of: u64) -> Option<f64> {
@@ -346,6 +352,7 @@ pub(crate) mod tests {
 
     #[test]
     fn values_have_a_median_in_each_setting() {
+        assert_eq!([median(&[1.0]), median(&[1.0, 4.0]), median(&[1.0, 2.0, 9.0])], [1.0, 2.5, 2.0]);
         let (plan, mut results) = night();
         let first = results[0].clone();
         results = [3.0, 1.0, 2.0]
