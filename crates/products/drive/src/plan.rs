@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anabranch_algo::Span;
-use anabranch_lab::scenario::Duration;
+use anabranch_lab::scenario::{Duration, SizeSpec};
 use anabranch_net::nearest;
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +165,8 @@ impl Plan {
                 return Err(PlanError(format!("{key}: the list is empty, so no test is left")));
             }
         }
+        check_names("networks", &self.networks)?;
+        check_names("profiles", &self.profiles)?;
         check_timeout("timeout", self.timeout)?;
         check_repeat("repeat", self.repeat)?;
         for network in &self.networks {
@@ -199,6 +201,22 @@ fn unknown(key: &str, what: &str, name: &str, known: &[&str]) -> PlanError {
     PlanError(format!("{key}: there is no {what} `{name}`: {hint}"))
 }
 
+/// Checks names, which become parts of the names of tests and files.
+fn check_names(key: &str, names: &[String]) -> Result<(), PlanError> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    for (place, name) in names.iter().enumerate() {
+        if name.is_empty() || !name.chars().all(is_plain) {
+            return Err(PlanError(format!(
+                "{key}: `{name}` is no name: use letters, digits, `-`, `_` and `.`"
+            )));
+        }
+        if names[..place].contains(name) {
+            return Err(PlanError(format!("{key}: `{name}` is there twice: `repeat` runs tests again")));
+        }
+    }
+    Ok(())
+}
+
 fn check_timeout(key: &str, timeout: Duration) -> Result<(), PlanError> {
     if timeout.0 == Span::ZERO || timeout.0 >= TIMEOUT_MAX {
         return Err(PlanError(format!("{key} = \"{timeout}\": a test takes less than 120 s, and some time")));
@@ -222,6 +240,9 @@ fn check_profile(name: &str, profile: &Profile, networks: &[String]) -> Result<(
     let seconds = profile.seconds.unwrap_or(1.0);
     if !(seconds > 0.0 && seconds <= SECONDS_MAX) {
         return Err(PlanError(format!("{key}.seconds = {seconds}: write a number up to {SECONDS_MAX}")));
+    }
+    if let Some(SizeSpec::Time(_)) = profile.bytes {
+        return Err(PlanError(format!("{key}.bytes: write an amount, as \"10 MB\"")));
     }
     let is_command = profile.kind(name) == Kind::Command;
     if is_command && profile.command.is_none() {
@@ -311,6 +332,9 @@ command = "true"
             (PLAN.replace("[\"tcp\", \"mptcp\"]", "[]"), "transports: the list is empty"),
             (PLAN.replace("\"mptcp\"", "\"sctp\""), "unknown variant `sctp`"),
             (format!("{PLAN}[profile.chat]\nseconds = 1e9"), "profile.chat.seconds"),
+            (format!("{PLAN}[profile.upload]\nbytes = \"9 s\""), "profile.upload.bytes"),
+            (PLAN.replace("[\"web\",", "[\"web\", \"web\","), "`web` is there twice"),
+            (PLAN.replace("[\"home\"]", "[\"../home\"]"), "`../home` is no name"),
             (
                 format!("{PLAN}[access.slow]\nup = \"1 Mbit/s\"\nrtt = \"9 ms\"").replace("4g", "slow"),
                 "down =",

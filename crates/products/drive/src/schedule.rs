@@ -7,7 +7,7 @@ use anabranch_algo::SplitMix64;
 
 use crate::network::Interface;
 use crate::plan::Plan;
-use crate::profile::Profile;
+use crate::profile::{Event, Profile, Victim};
 use crate::setting::{Interfaces, Transport};
 
 /// One run of a profile in a setting.
@@ -131,7 +131,11 @@ fn left_out(profile: &Profile, test: &Test) -> Option<&'static str> {
     if profile.is_udp(&test.profile) && *transport == Transport::Mptcp {
         return Some("Multipath TCP carries no UDP");
     }
-    let absent = |event: &crate::profile::Event| event.interface().is_some_and(|on| !interfaces.has(on));
+    let kills_proxy = |event: &Event| event.kill == Some(Victim::Proxy);
+    if profile.events.iter().any(kills_proxy) && !transport.is_proxy() {
+        return Some("an event kills the proxy, and there is none");
+    }
+    let absent = |event: &Event| event.interface().is_some_and(|on| !interfaces.has(on));
     if profile.events.iter().any(absent) {
         return Some("an event changes an interface that is off");
     }
