@@ -217,7 +217,7 @@ fn round_trips(page: &mut String, plan: &Plan, results: &[TestResult]) {
     if !figures.is_empty() {
         let _ = write!(
             page,
-            "<h2>Round trips</h2>\n<p class=\"soft\">Of all tests: the part of the subflows with at most this \
+            "<h2>Round trips</h2>\n<p class=\"soft\">Of all tests: the part of subflows with at most this \
              median. Up: the phone’s data, seen there; down: the server’s, seen there.</p>\n{figures}"
         );
     }
