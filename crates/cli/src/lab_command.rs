@@ -4,6 +4,8 @@
 pub mod args;
 mod cdn;
 mod domain;
+#[cfg(target_os = "linux")]
+mod drive;
 mod find;
 #[cfg(target_os = "linux")]
 mod held;
@@ -39,6 +41,10 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::Latency(args) => latency::latency(args),
         LabCommand::Cdn(args) => cdn::cdn(args),
         LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
+        #[cfg(target_os = "linux")]
+        LabCommand::Drive(args) => json::end(args.json, drive::drive(args)),
+        #[cfg(target_os = "linux")]
+        LabCommand::DrivePart(args) => drive::part(args),
         #[cfg(target_os = "linux")]
         LabCommand::Up(args) => session::up(args),
         #[cfg(target_os = "linux")]

@@ -95,9 +95,16 @@ impl Program {
     /// Whether the program is beside this one or on `PATH`.
     #[must_use]
     pub fn is_installed(&self) -> bool {
+        self.path().is_some()
+    }
+
+    /// Returns the path of the program: beside this one, or else on `PATH`.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut dirs = std::env::split_paths(&path);
-        beside(self.name).is_some() || dirs.any(|dir| dir.join(self.name).is_file())
+        let on_path =
+            || std::env::split_paths(&path).map(|dir| dir.join(self.name)).find(|path| path.is_file());
+        beside(self.name).or_else(on_path)
     }
 }
 

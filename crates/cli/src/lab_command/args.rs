@@ -1,5 +1,6 @@
 //! The options of `anabranch lab`.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -43,6 +44,11 @@ pub enum LabCommand {
     TailLoss(TailLoss),
     Latency(Latency),
     Cdn(Cdn),
+    #[cfg(target_os = "linux")]
+    Drive(Drive),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    DrivePart(DrivePart),
     #[cfg(target_os = "linux")]
     Up(Up),
     #[cfg(target_os = "linux")]
@@ -413,6 +419,89 @@ pub struct Cdn {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
     pub study: StudyArgs,
+}
+
+/// Run real programs through many networks, interfaces and transports, and draw a page of results; as root
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Run real programs through many networks, interfaces and transports, and draw a page of \
+        results; as root.\n\n\
+        A plan is a TOML file: profiles (web pages, uploads, a video, a call, any command), transports (tcp, \
+        mptcp, the proxy over either kind of MPTCP), interfaces, default routes and networks. Each test has \
+        hosts of its own, with emulated links, captures at both ends and a watchdog. The tests run in an \
+        order that the seed decides; results are written after each, and the same command resumes. The exit \
+        status is 7 if a test failed, or if a number is not where the plan expects it; docs/drive.md has the \
+        rest.",
+    after_help = "Examples:\n  \
+        anabranch lab drive phone --list\n  \
+        sudo anabranch lab drive quick --out quick\n  \
+        sudo anabranch lab drive my.toml --out night --only upload/mptcp"
+)]
+pub struct Drive {
+    /// The plan; NAME alone means NAME.toml here, or else the program's own of this name: phone, quick
+    #[arg(value_name = "PLAN", value_hint = ValueHint::FilePath)]
+    pub plan: PathBuf,
+
+    /// Where results and the page go. Without this option: a directory named as the plan
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+
+    /// Only tests whose name has this in it, as `upload/mptcp`; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub only: Vec<String>,
+
+    /// List the tests and what the rules leave out, and run nothing
+    #[arg(long)]
+    pub list: bool,
+
+    /// One JSON object a test, then one with all sums
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A server or a program of a test of `drive`
+#[derive(Args, Clone, Debug)]
+pub struct DrivePart {
+    /// Which
+    #[arg(value_enum)]
+    pub part: Part,
+
+    /// The server's address
+    #[arg(long, value_name = "ADDRESS")]
+    pub at: SocketAddr,
+
+    /// The files that the server has
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub files: PathBuf,
+
+    /// How long it takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub seconds: f64,
+
+    /// The rate of a video
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub bytes_per_s: u64,
+
+    /// Opens sockets of Multipath TCP
+    #[arg(long)]
+    pub mptcp: bool,
+
+    /// Goes through this SOCKS5 proxy
+    #[arg(long, value_name = "ADDRESS")]
+    pub socks: Option<SocketAddr>,
+}
+
+/// The parts of a test that are this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The web server and the echoes
+    Serve,
+    /// Small messages
+    Chat,
+    /// A video player
+    Video,
+    /// A call by UDP
+    Call,
 }
 
 /// Make a scenario's hosts and links in this kernel, for any program; as root

@@ -5,6 +5,7 @@ mod common;
 
 mod cdn;
 mod command;
+mod drive;
 mod kernel;
 mod kernel_load;
 mod kernel_share;

@@ -91,6 +91,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("products/cdn", &["topology", "sim"]),
     ("products/trace", &["mptcp-wire"]),
     ("products/uplinks", &["algo", "net", "kernel"]),
+    ("products/drive", &["algo", "sim", "net", "emulator", "lab", "trace"]),
     (
         "cli",
         &[
@@ -112,6 +113,7 @@ const LAW: &[(&str, &[&str])] = &[
             "overlay",
             "trace",
             "uplinks",
+            "drive",
             "cache",
             "cdn",
         ],

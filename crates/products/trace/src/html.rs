@@ -15,15 +15,17 @@ use crate::summary::Summary;
 use crate::table::Totals;
 use crate::words;
 
-const STYLE: &str = include_str!("html/style.css");
+/// The style sheet of the page, for other pages of this kind.
+pub const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/script.js");
 /// Only subflows with numbers below this can be switched off one by one.
 const SUBFLOWS_SHOWN: usize = 12;
 /// The number of colours of subflows in the style sheet.
 const COLORS: u16 = 6;
 
-/// Text that is escaped for HTML.
-struct Escaped<'a>(&'a str);
+/// Text that is escaped for HTML, as content or in a quoted attribute.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
