@@ -70,7 +70,8 @@ fn a_daemon_begins_tells_and_puts_back() {
         let child = start(&dir);
         assert_eq!(state().2.len(), 2);
         let status = uplinks(&dir, "status --json");
-        let status: Value = serde_json::from_slice(&status.stdout).expect("one object");
+        let status = text(&status.stdout);
+        let status: Value = serde_json::from_str(status.lines().next().expect("a line")).expect("JSON");
         let links = status["links"].as_array().expect("links");
         assert_eq!(links.len(), 2);
         assert_eq!(links[1]["addresses"][0]["flags"], "subflow backup");

@@ -320,7 +320,6 @@ impl Daemon {
                 returns.extend(wanted.returns.clone());
                 self.applied = Wanted { returns, ..wanted };
                 self.mender.see(self.clock.now(), self.applied.ids.keys().copied());
-                plan.removed_endpoints().iter().for_each(uplinks::tell_removed);
                 self.note(&plan, events);
             }
             Err(e) => self.failed(&e.to_string(), events),

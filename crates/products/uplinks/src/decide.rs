@@ -171,6 +171,10 @@ impl Decider {
     fn see(&mut self, now: Time, survey: &Survey) {
         let endpoints = survey.endpoints.iter().map(|endpoint| (endpoint.ip, endpoint.id));
         self.numbers.see(endpoints, self.links.is_empty());
+        // What is named is reported also while it is not there.
+        for named in &self.policy.via {
+            self.links.entry(named.name.clone()).or_default();
+        }
         let is_there = |name: &String| survey.links.iter().any(|link| link.name == *name);
         for (name, link) in &mut self.links {
             if !is_there(name) {
@@ -178,8 +182,10 @@ impl Decider {
             }
         }
         // Interfaces that come and go under ever new names are forgotten.
-        let slots = &self.slots;
-        self.links.retain(|name, _| is_there(name) || slots.contains(name));
+        let is_known = |name: &String| {
+            self.slots.contains(name) || self.policy.via.iter().any(|named| named.name == *name)
+        };
+        self.links.retain(|name, _| is_there(name) || is_known(name));
         for seen in &survey.links {
             let link = self.links.entry(seen.name.clone()).or_default();
             match self.policy.of(&seen.name, seen.is_line) {

@@ -131,6 +131,9 @@ fn costs_and_backups_are_kept_in_order() {
     assert_eq!(wanted.backup, ["wlan0", "wwan0"]);
     assert_eq!(state(&decider, "wlan0"), (State::Backup, "eth0 costs less than its 3".to_owned()));
     assert_eq!(state(&decider, "usb0").1, "it is not among the links that are named");
+    let absent = show(&mut decider, at(0), &all(true, true)[1..]);
+    assert_eq!(absent.backup, ["wwan0"]);
+    assert_eq!(state(&decider, "eth0"), (State::Unusable, "it does not exist now".to_owned()));
     assert_eq!(show(&mut decider, at(1), &all(false, true)).backup, ["wwan0"]);
     assert!(show(&mut decider, at(2), &all(false, false)).backup.is_empty());
     assert_eq!(state(&decider, "wwan0"), (State::Active, "it works".to_owned()));

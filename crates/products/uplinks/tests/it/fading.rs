@@ -111,9 +111,17 @@ impl Bed {
         let (mut near, mut far, _listener) = self.connect();
         near.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         far.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
-        let (stop, clock) = (AtomicBool::new(false), Clock::start());
+        let (stopped, clock) = (AtomicBool::new(false), Clock::start());
+        let stop = &stopped;
         std::thread::scope(|scope| {
-            scope.spawn(|| while !stop.load(Ordering::SeqCst) && far.write_all(&[7; 16_384]).is_ok() {});
+            let is_written = |far: &mut TcpStream| far.write_all(&[7; 16_384]).is_ok();
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    if !is_written(&mut far) {
+                        break;
+                    }
+                }
+            });
             scope.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
                     let fallen = clock.now().since(Time::ZERO + STEADY).as_nanos() as f64 / 1e9 * FALL_DB;

@@ -1,6 +1,6 @@
 //! Sets up and tears down: reads the present configuration, plans the changes, and makes them.
 
-use anabranch_net::netlink::{Endpoint, EndpointFlags, PathManager, SockDiag, TcpState};
+use anabranch_net::netlink::{SockDiag, TcpState};
 
 use super::current::CurrentConfig;
 use super::desired::desired;
@@ -35,20 +35,6 @@ pub fn setup(options: &Options) -> Result<Plan> {
     plan.apply()?;
     plan.commit(&options.state_dir)?;
     Ok(plan)
-}
-
-/// Tells the peers of all connections again that the address of a removed endpoint is gone (REMOVE_ADDR, RFC
-/// 8684 section 3.4.2). Linux tells it once, over the first subflow that it believes in: often that of the
-/// link that was just lost. The peer then keeps a dead subflow, and may have no room for the next one.
-///
-/// The endpoint is announced and removed, because Linux only withdraws what it has announced or uses.
-/// Failures are ignored: nothing but the hint is lost.
-pub fn tell_removed(endpoint: &Endpoint) {
-    let Ok(manager) = PathManager::open() else { return };
-    let announced = Endpoint { flags: EndpointFlags::SIGNAL, device: None, port: 0, ..*endpoint };
-    if manager.add_endpoint(&announced).is_ok() {
-        let _ = manager.del_endpoint(&announced);
-    }
 }
 
 /// Whether a set-up for the whole machine covers these interfaces, according to its journal. The journal can

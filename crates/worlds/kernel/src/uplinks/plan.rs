@@ -122,20 +122,6 @@ impl Plan {
         &self.notes
     }
 
-    /// Returns the endpoints that are removed and not made anew.
-    #[must_use]
-    pub fn removed_endpoints(&self) -> Vec<Endpoint> {
-        let is_added = |e: &Endpoint| {
-            let mut added = self.changes.iter();
-            added.any(|change| matches!(change, Change::AddEndpoint(new) if new.ip == e.ip))
-        };
-        let removed = self.changes.iter().filter_map(|change| match change {
-            Change::DelEndpoint(e) => Some(*e),
-            _ => None,
-        });
-        removed.filter(|e| !is_added(e)).collect()
-    }
-
     /// Describes the changes for people, with the names of interfaces.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
