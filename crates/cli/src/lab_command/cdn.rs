@@ -261,8 +261,8 @@ impl Answer<'_> {
             return print(json::text("cache", &object).as_bytes());
         }
         let delivered = format!(
-            "{delivered_mbits:.0} of {wanted_mbits:.0} Mbit/s delivered, {whole_percent:.0} % of the streams at \
-             their whole rate, the fullest line {fullest_percent:.0} %"
+            "{delivered_mbits:.0} of {wanted_mbits:.0} Mbit/s delivered, {whole_percent:.0} % of the \
+             streams at their whole rate, the fullest line {fullest_percent:.0} %"
         );
         let line = match place {
             None => format!("without caches: {delivered}\n"),
