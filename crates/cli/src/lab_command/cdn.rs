@@ -100,7 +100,7 @@ fn graph(args: &Cdn, links: &Path) -> Result<AsGraph, Failure> {
     let mut turn = 0u32;
     graph.classify(LEAF_LINES_MAX, || {
         turn += 1;
-        turn % CONTENT_EVERY == 0
+        turn.is_multiple_of(CONTENT_EVERY)
     });
     if let Some(roles) = &args.roles {
         links_file::read_roles(&text(roles)?, &mut graph).map_err(|error| wrong(roles, &error))?;
