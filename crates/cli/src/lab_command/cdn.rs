@@ -100,7 +100,7 @@ fn graph(args: &Cdn, links: &Path) -> Result<AsGraph, Failure> {
     let mut turn = 0u32;
     graph.classify(LEAF_LINES_MAX, || {
         turn += 1;
-        turn % CONTENT_EVERY == 0
+        turn.is_multiple_of(CONTENT_EVERY)
     });
     if let Some(roles) = &args.roles {
         links_file::read_roles(&text(roles)?, &mut graph).map_err(|error| wrong(roles, &error))?;
@@ -261,8 +261,8 @@ impl Answer<'_> {
             return print(json::text("cache", &object).as_bytes());
         }
         let delivered = format!(
-            "{delivered_mbits:.0} of {wanted_mbits:.0} Mbit/s delivered, {whole_percent:.0} % of the streams at \
-             their whole rate, the fullest line {fullest_percent:.0} %"
+            "{delivered_mbits:.0} of {wanted_mbits:.0} Mbit/s delivered, {whole_percent:.0} % of the \
+             streams at their whole rate, the fullest line {fullest_percent:.0} %"
         );
         let line = match place {
             None => format!("without caches: {delivered}\n"),

@@ -97,7 +97,7 @@ fn errors_name_the_file_and_the_line() {
         ([&question[..], &["links.txt"]].concat(), "links.txt: line 1"),
         (vec!["--links", "links.txt", "--demand", "demand.txt"], "--origin"),
         (vec!["--caches", "3"], "--demand"),
-        (vec!["--links", "demand.txt"], "demand.txt: line 2"),
+        (vec!["--links", "plan.toml"], "plan.toml: line 1"),
     ] {
         let (status, _, err) = cdn(&dir, &args);
         assert!(status == 2 && err.contains(says), "{args:?}: {status} {err}");

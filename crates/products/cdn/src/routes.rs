@@ -202,7 +202,7 @@ mod tests {
         let path = routes.path(0, 0)?;
         let end = |link: &u32| {
             let (a, b) = graph.lines()[*link as usize / 2].ends;
-            graph.ases()[if link % 2 == 0 { b } else { a } as usize].name.clone()
+            graph.ases()[if link.is_multiple_of(2) { b } else { a } as usize].name.clone()
         };
         Some(routes.links()[path.start as usize..path.end as usize].iter().map(end).collect())
     }
