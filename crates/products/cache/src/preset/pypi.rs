@@ -74,8 +74,8 @@ pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
     }
 }
 
-/// Returns a page of an index, in HTML or JSON, whose links lead through the cache. `page` is the URL that the
-/// page came from, `depth` the number of names of the page's path below the route.
+/// Returns a page of an index, in HTML or JSON, whose links lead through the cache. `page` is the URL that
+/// the page came from, `depth` the number of names of the page's path below the route.
 #[must_use]
 pub fn rewrite_index(route: &Route, page: &str, depth: usize, text: &str) -> String {
     let Ok(page) = Url::parse(page) else { return text.to_owned() };

@@ -159,7 +159,8 @@ fn token(dir: &Path, repository: &str) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let claims = format!(
         "{{\"iss\":\"us\",\"sub\":\"\",\"aud\":\"here\",\"exp\":{},\"nbf\":{},\"iat\":{now},\"jti\":\"1\",\
-         \"access\":[{{\"type\":\"repository\",\"name\":\"{repository}\",\"actions\":[\"pull\",\"push\"]}}]}}",
+         \"access\":[{{\"type\":\"repository\",\"name\":\"{repository}\",\
+         \"actions\":[\"pull\",\"push\"]}}]}}",
         now + 900,
         now - 10
     );
@@ -189,11 +190,13 @@ fn image(dir: &Path) -> String {
     let layer = vec![0; 1_500 * 512];
     let layers = blob(&layer, "layer.v1.tar");
     let config = format!(
-        "{{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":[\"sha256:{}\"]}}}}",
+        "{{\"architecture\":\"amd64\",\"os\":\"linux\",\
+         \"rootfs\":{{\"type\":\"layers\",\"diff_ids\":[\"sha256:{}\"]}}}}",
         sha256(&layer)
     );
     let manifest = format!(
-        "{{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.manifest.v1+json\",\"config\":{},\"layers\":[{layers}]}}",
+        "{{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.manifest.v1+json\",\
+         \"config\":{},\"layers\":[{layers}]}}",
         blob(config.as_bytes(), "config.v1+json")
     );
     let entry = blob(manifest.as_bytes(), "manifest.v1+json");

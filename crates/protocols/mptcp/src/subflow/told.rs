@@ -34,8 +34,8 @@ impl Told<'_> {
             (Some(_), _) => now.since(sent.sent_at) < flow.rtt().min(),
         };
         if let Some(echo) = echo.filter(|_| is_earlier) {
-            // The echo is the time at which the transmission was sent that arrived, whichever it was (RFC 7323
-            // section 4.1).
+            // The echo is the time at which the transmission was sent that arrived, whichever it was (RFC
+            // 7323 section 4.1).
             let before = Span::from_millis(u64::from(sent.timestamp.wrapping_sub(echo)));
             let began = Time::ZERO + (sent.sent_at.since(Time::ZERO) - before);
             self.sample = self.sample.max(Some(began));

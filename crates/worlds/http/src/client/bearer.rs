@@ -39,8 +39,8 @@ pub(super) struct TokenSource {
 }
 
 impl TokenSource {
-    /// Reads the challenge of an answer from `url`. Returns `None` if a token cannot be fetched: the scheme is
-    /// another, the realm is no URL, or a token for `https` would come over `http`.
+    /// Reads the challenge of an answer from `url`. Returns `None` if a token cannot be fetched: the scheme
+    /// is another, the realm is no URL, or a token for `https` would come over `http`.
     pub(super) fn of(headers: &HeaderMap, url: &Url) -> Option<Self> {
         let all = challenges(headers);
         let challenge = all.iter().find(|challenge| challenge.is("bearer"))?;
@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn the_request_for_a_token_names_service_and_scope() {
-        let asked = "Bearer realm=\"https://auth.example/token?a=b\",service=\"r.example\",scope=\"repository:a/b:pull\"";
+        let asked = "Bearer realm=\"https://auth.example/token?a=b\",service=\"r.example\",\
+                     scope=\"repository:a/b:pull\"";
         let source = source(asked, "https://r.example/v2/a/b/blobs/x").unwrap();
         let url = source.url.as_str();
         assert_eq!(url, "https://auth.example/token?a=b&service=r.example&scope=repository%3Aa%2Fb%3Apull");
