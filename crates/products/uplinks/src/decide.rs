@@ -9,6 +9,7 @@
 
 mod link;
 mod numbers;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -16,19 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anabranch_algo::wifi::Reading;
-use anabranch_algo::{Machine, Output, Span, Time};
-use anabranch_kernel::uplinks::{Survey, SurveyedAddress, UPLINKS_MAX};
+use anabranch_algo::{Machine, Output, Time};
+use anabranch_kernel::uplinks::{Survey, UPLINKS_MAX};
 
-use crate::policy::{Policy, Use};
+pub use link::{LOSSES_COUNT_FOR, SETTLES};
+pub use report::{Report, State};
+
+use crate::policy::Policy;
 use link::Link;
 use numbers::Numbers;
-
-/// The times for which a link must hold before it is taken back, after the first, second, … loss of the last
-/// [`LOSSES_COUNT_FOR`]; the last one for all further ones.
-pub const SETTLES: [Span; 4] =
-    [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200), Span::from_millis(400)];
-/// The time for which a loss counts.
-pub const LOSSES_COUNT_FOR: Span = Span::from_secs(10);
 
 /// An input of the [`Decider`].
 #[derive(Clone, Copy, Debug)]
@@ -54,45 +51,6 @@ pub struct Wanted {
     pub ids: BTreeMap<IpAddr, u8>,
     /// How often the uplink of each address has come back. An endpoint that stayed meanwhile is made anew.
     pub returns: BTreeMap<IpAddr, u64>,
-}
-
-/// What becomes of an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It carries.
-    Active,
-    /// It carries only while no other can.
-    Backup,
-    /// It came back, and is taken when it has held for a while.
-    Settling,
-    /// It is lost, but its endpoint stays because no other uplink works.
-    Kept,
-    /// It cannot be used now.
-    Unusable,
-    /// It is not to be used.
-    Ignored,
-}
-
-/// What becomes of an interface, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The interface.
-    pub name: String,
-    /// What becomes of it.
-    pub state: State,
-    /// Why, in words.
-    pub why: String,
-    /// The addresses that it has as an uplink, each with the number of its endpoint.
-    pub addresses: Vec<(SurveyedAddress, Option<u8>)>,
-    /// The number of the routing table, counted from the first one; `None` if it has none.
-    pub table: Option<usize>,
-    /// How often it was lost.
-    pub losses: u64,
-    /// The last reading of its radio.
-    pub reading: Option<Reading>,
-    /// The mean time in which the radio delivers a packet, in nanoseconds.
-    pub packet_time_ns: Option<u64>,
 }
 
 /// Decides about uplinks: see the first lines of the file.
@@ -266,13 +224,6 @@ impl Decider {
         let kept = |link: &Link| self.wanted.kept.iter().any(|ip| link.had(*ip));
         self.links.iter().map(|(name, link)| link.report(name, kept(link))).collect()
     }
-}
-
-/// How good an uplink is: whether it fades, is a backup, and what it costs. The least is the best.
-type Rank = (bool, bool, u32);
-
-const fn rank_of(how: Use, fades: bool) -> Rank {
-    (fades, how.is_backup, how.cost)
 }
 
 fn reason_to_ignore(policy: &Policy, is_line: bool) -> String {

@@ -3,13 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
-use anabranch_algo::Time;
 use anabranch_algo::wifi::{FadeCause, FadeWatch, Reading};
+use anabranch_algo::{Span, Time};
 use anabranch_kernel::uplinks::SurveyedAddress;
 
 use super::numbers::Numbers;
-use super::{LOSSES_COUNT_FOR, Rank, Report, SETTLES, State, rank_of};
+use super::report::{Report, State};
 use crate::policy::Use;
+
+/// The times for which a link must hold before it is taken back, after the first, second, … loss of the last
+/// [`LOSSES_COUNT_FOR`]; the last one for all further ones.
+pub const SETTLES: [Span; 4] =
+    [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200), Span::from_millis(400)];
+/// The time for which a loss counts.
+pub const LOSSES_COUNT_FOR: Span = Span::from_secs(10);
 
 /// The most losses that are remembered; more make no difference.
 const LOSSES_MAX: usize = SETTLES.len();
@@ -208,4 +215,11 @@ fn words(cause: FadeCause) -> String {
         FadeCause::Beacons => "it fades: beacons are missing".to_owned(),
         FadeCause::NotCalm => "it faded, and is not good for long enough yet".to_owned(),
     }
+}
+
+/// How good an uplink is: whether it fades, is a backup, and what it costs. The least is the best.
+pub(super) type Rank = (bool, bool, u32);
+
+const fn rank_of(how: Use, fades: bool) -> Rank {
+    (fades, how.is_backup, how.cost)
 }

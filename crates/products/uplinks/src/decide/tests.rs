@@ -1,6 +1,6 @@
 //! The promises of the decisions, in virtual time.
 
-use anabranch_kernel::uplinks::SurveyedLink;
+use anabranch_kernel::uplinks::{SurveyedAddress, SurveyedLink};
 use anabranch_net::netlink::{Endpoint, EndpointFlags};
 use proptest::prelude::*;
 
