@@ -2,16 +2,16 @@
 //!
 //! A subflow that has room while there is nothing new to send costs nothing by carrying data once more. It
 //! overtakes the subflow that carries the data,
-//! * if the data would arrive sooner. The way there is taken to last a round trip without half of the shortest
-//!   one: queues are on the way there, and the way back is half of a path without queues; or
+//! * if the data would arrive sooner. The way there is taken to last a round trip without half of the
+//!   shortest one: queues are on the way there, and the way back is half of a path without queues; or
 //! * if the answer is overdue and a round trip is shorter than the retransmission timeout that the data
 //!   would wait for else.
 //!
 //! An answer is overdue when the smoothed round trip and four times its deviation have passed, as in the
 //! retransmission timeout of RFC 6298 but without its least value of 200 ms, and at most the probe timeout
-//! of RFC 8985. The peer answers a segment when the next one arrives, or after a delay. So the time counts from
-//! when the next segment was sent on the subflow, or from the end of that delay. If data is overdue, the
-//! next segment has not arrived either, or it would have been answered at once: from there on nothing is
+//! of RFC 8985. The peer answers a segment when the next one arrives, or after a delay. So the time counts
+//! from when the next segment was sent on the subflow, or from the end of that delay. If data is overdue,
+//! the next segment has not arrived either, or it would have been answered at once: from there on nothing is
 //! allowed the delay.
 //!
 //! A backup overtakes only what is overdue: it may cost money.

@@ -146,7 +146,8 @@ impl Gains {
         let (low, high) = (gains().fold(f64::INFINITY, f64::min), gains().fold(f64::NEG_INFINITY, f64::max));
         let possible = rows.iter().map(|row| row.shorter_percent(row.bound(rounds))).filter(is_half).count();
         let text = format!(
-            "mean {mean:.1} % ({low:.1} to {high:.1}); {half} of {count} bursts by 50 % or more, {possible} could be"
+            "mean {mean:.1} % ({low:.1} to {high:.1}); {half} of {count} bursts by 50 % or more, \
+             {possible} could be"
         );
         Self { text, holds: half == count }
     }
