@@ -1,6 +1,6 @@
 #![no_main]
-//! Datagrams of UDP that claim to have segments of Multipath TCP. Two stacks talk through datagrams, of
-//! which an attacker changes bytes; and a server gets datagrams from hosts that it does not know. Nothing panics,
+//! Datagrams of UDP that claim to have segments of Multipath TCP. Two stacks talk through datagrams, of which
+//! an attacker changes bytes; and a server gets datagrams from hosts that it does not know. Nothing panics,
 //! nothing is sent without end, a datagram that is read is written and read the same, and a host that has
 //! proven nothing gets no more bytes than it has sent.
 

@@ -11,8 +11,8 @@
 //! retransmission timeout of RFC 6298 but without its least value of 200 ms, and at most the probe timeout
 //! of RFC 8985. The peer answers a segment when the next one arrives, or after a delay. So the time counts
 //! from when the next segment was sent on the subflow, or from the end of that delay. If data is overdue,
-//! the next segment has not arrived either, or it would have been answered at once: from there on nothing
-//! is allowed the delay.
+//! the next segment has not arrived either, or it would have been answered at once: from there on nothing is
+//! allowed the delay.
 //!
 //! A backup overtakes only what is overdue: it may cost money.
 

@@ -10,6 +10,7 @@ mod output;
 mod probe_rule;
 mod receiver;
 mod sender;
+mod sent;
 mod told;
 mod undo;
 
@@ -27,8 +28,9 @@ use crate::segment::{Flags, Segment};
 use handshake::{Agreed, SynTimer, TcpFields};
 use probe_rule::ProbeRule;
 use receiver::Receiver;
+pub(crate) use sender::Outgoing;
 use sender::{AckInput, Fired, Sender};
-pub(crate) use sender::{Chunk, Outgoing};
+pub(crate) use sent::Chunk;
 
 /// The most challenge acknowledgements that a subflow sends in one second (RFC 5961 section 7).
 const CHALLENGES_PER_SECOND: u32 = 10;

@@ -1,5 +1,6 @@
-//! The SYN with its retransmissions, and the parameters that the two SYNs settle: segment size, window scale,
-//! SACK, timestamps, ECN (RFC 9293 section 3.7.1, RFC 7323, RFC 2018, RFC 3168 section 6.1.1).
+//! The SYN with its retransmissions, and the parameters that the two SYNs settle: segment size, window
+//! scale, SACK, timestamps, ECN (RFC 9293
+//! section 3.7.1, RFC 7323, RFC 2018, RFC 3168 section 6.1.1).
 
 use std::net::SocketAddr;
 

@@ -4,7 +4,8 @@ use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::{OptionBuffer, TcpOption};
 
 use super::handshake::own_mss;
-use super::sender::{Chunk, Outgoing};
+use super::sender::Outgoing;
+use super::sent::Chunk;
 use super::{Due, State, Subflow};
 use crate::payload::Payload;
 use crate::segment::{EcnField, Flags, Segment};

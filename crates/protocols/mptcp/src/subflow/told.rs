@@ -4,7 +4,7 @@ use anabranch_algo::sent_packets::Delivery;
 use anabranch_algo::subflow::Subflow;
 use anabranch_algo::{Span, Time};
 
-use super::sender::{Sent, Transmission};
+use super::sent::{Sent, Transmission};
 use super::undo::{Evidence, Undo};
 
 /// The facts that one acknowledgement tells `algo`.
@@ -34,8 +34,8 @@ impl Told<'_> {
             (Some(_), _) => now.since(sent.sent_at) < flow.rtt().min(),
         };
         if let Some(echo) = echo.filter(|_| is_earlier) {
-            // The echo is the time at which the transmission was sent that arrived, whichever it was (RFC
-            // 7323 section 4.1).
+            // The echo is the time at which the transmission was sent that arrived (RFC 7323
+            // section 4.1).
             let before = Span::from_millis(u64::from(sent.timestamp.wrapping_sub(echo)));
             let began = Time::ZERO + (sent.sent_at.since(Time::ZERO) - before);
             self.sample = self.sample.max(Some(began));
