@@ -7,9 +7,10 @@
 //! GET URL, Authorization: Bearer T ────▶ 200
 //! ```
 //!
-//! A token goes to the origin that asked for it, and to no other. R is asked without any secret of the
-//! caller, so a server learns nothing by naming another server as R. A URL whose request carries the
-//! caller's own `Authorization` gets no token.
+//! A token goes to the origin that asked for it, and to no other. R must be on the same host, or belong to the
+//! same domain and speak `https`: otherwise a server could have a token fetched from a service that trusts
+//! this host, and receive it. R is asked without any secret of the caller. A caller who has credentials for
+//! the URL or for R gets no token: it would be a stranger's, or one that acts in the caller's name.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +41,7 @@ pub(super) struct TokenSource {
 
 impl TokenSource {
     /// Reads the challenge of an answer from `url`. Returns `None` if a token cannot be fetched: the scheme
-    /// is another, the realm is no URL, or a token for `https` would come over `http`.
+    /// is another, the realm is no URL, or it is neither on this host nor in this domain.
     pub(super) fn of(headers: &HeaderMap, url: &Url) -> Option<Self> {
         let all = challenges(headers);
         let challenge = all.iter().find(|challenge| challenge.is("bearer"))?;
@@ -51,10 +52,26 @@ impl TokenSource {
             }
         }
         let realm = parse(realm.as_str()).ok()?;
-        let is_secret = url.scheme() != "https" || realm.scheme() == "https";
         let has_name = !realm.username().is_empty() || realm.password().is_some();
-        (is_secret && !has_name).then(|| Self { origin: Origin::of(url), url: realm })
+        let is_near = is_same_host(&realm, url) || realm.scheme() == "https" && is_same_domain(&realm, url);
+        (is_near && !has_name).then(|| Self { origin: Origin::of(url), url: realm })
     }
+}
+
+/// Whether tokens come from the host that asks for them, and not without TLS for a URL with TLS.
+fn is_same_host(realm: &Url, url: &Url) -> bool {
+    realm.host() == url.host() && (realm.scheme() == "https" || url.scheme() == "http")
+}
+
+/// Whether two hosts have names whose last two labels are equal, as `auth.docker.io` and
+/// `registry-1.docker.io`.
+fn is_same_domain(realm: &Url, url: &Url) -> bool {
+    let domain = |url: &Url| {
+        let mut labels = url.domain()?.rsplit('.');
+        let (top, second) = (labels.next()?, labels.next()?);
+        Some((top.to_owned(), second.to_owned()))
+    };
+    domain(realm).is_some_and(|realm| domain(url) == Some(realm))
 }
 
 /// The answer of a server of tokens.
@@ -148,30 +165,45 @@ mod tests {
 
     #[test]
     fn the_request_for_a_token_names_service_and_scope() {
-        let asked = "Bearer realm=\"https://auth.example/token?a=b\",service=\"r.example\",\
+        let asked = "Bearer realm=\"https://auth.r.example/token?a=b\",service=\"r.example\",\
                      scope=\"repository:a/b:pull\"";
         let source = source(asked, "https://r.example/v2/a/b/blobs/x").unwrap();
         let url = source.url.as_str();
-        assert_eq!(url, "https://auth.example/token?a=b&service=r.example&scope=repository%3Aa%2Fb%3Apull");
+        assert_eq!(url, "https://auth.r.example/token?a=b&service=r.example&scope=repository%3Aa%2Fb%3Apull");
     }
 
     #[test]
     fn realms_that_would_give_a_token_away_are_refused() {
-        let of = |realm: &str| source(&format!("Bearer realm=\"{realm}\""), "https://r.example/v2/");
-        assert!(of("https://auth.example/").is_some());
-        for realm in ["http://auth.example/", "token", "", "file:///etc/passwd", "https://a:b@auth.example/"]
+        let of = |realm: &str| source(&format!("Bearer realm=\"{realm}\""), "https://r.docker.example/v2/");
+        for realm in
+            ["https://auth.docker.example/", "https://docker.example/t", "https://r.docker.example:8/"]
         {
+            assert!(of(realm).is_some(), "{realm}");
+        }
+        for realm in [
+            "http://auth.docker.example/",
+            "http://r.docker.example/",
+            "https://auth.other.example/",
+            "https://example/",
+            "https://127.0.0.1/",
+            "token",
+            "",
+            "file:///etc/passwd",
+            "https://a:b@auth.docker.example/",
+        ] {
             assert_eq!(of(realm), None, "{realm}");
         }
+        let local = |realm: &str| source(&format!("Bearer realm=\"{realm}\""), "http://10.0.0.1:5000/v2/");
+        assert!(local("http://10.0.0.1:5001/").is_some() && local("http://10.0.0.2/").is_none());
         assert!(source("Bearer realm=\"http://127.0.0.1:5001/\"", "http://127.0.0.1:5000/v2/").is_some());
-        assert_eq!(source("Basic realm=\"https://auth.example/\"", "https://r.example/v2/"), None);
+        assert_eq!(source("Basic realm=\"https://r.example/\"", "https://r.example/v2/"), None);
     }
 
     #[test]
     fn a_token_is_used_for_its_lifetime_and_for_all_urls_of_its_scope() {
         let (tokens, now) = (Tokens::default(), Time::ZERO);
         let source =
-            source("Bearer realm=\"http://a.example/t\",scope=\"s\"", "http://r.example/one").unwrap();
+            source("Bearer realm=\"http://r.example/t\",scope=\"s\"", "http://r.example/one").unwrap();
         let [one, two, other] = ["http://r.example/one?x", "http://r.example/two", "http://q.example/one"]
             .map(|url| parse(url).unwrap());
         assert!(tokens.get(&one, now).is_none() && !tokens.need(&one, &source, None, now));

@@ -6,18 +6,20 @@
 pub(super) mod body;
 mod pipeline;
 pub(super) mod queued_fetch;
-mod token;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_algo::Time;
 use anabranch_net::Egress;
 use hyper::http::response;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 pub(super) use self::queued_fetch::QueuedFetch;
 use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
+use super::bearer::{TOKEN_ANSWER_BYTES_MAX, TokenSource};
 use super::challenge::unspoken_schemes;
 use super::connect::{Connection, WindowClamp};
 use super::error::FetchError;
@@ -334,4 +336,64 @@ impl RouteWorker {
             Err(e) => Err(FetchError::no_head(&connection.origin.host, &e)),
         }
     }
+
+    /// Returns where to fetch the token that an answer from `url` asks for. Returns `None` if the answer asks
+    /// for none, or if the caller has credentials for `url` or for the server of tokens.
+    fn token_source(
+        &self,
+        asked: OriginalUrl<'_>,
+        url: &Url,
+        parts: &response::Parts,
+    ) -> Option<TokenSource> {
+        if parts.status != 401 || self.settings.has_authorization(asked.url, asked.trusted, url) {
+            return None;
+        }
+        let source = TokenSource::of(&parts.headers, url)?;
+        (!self.settings.has_authorization(&source.url, false, &source.url)).then_some(source)
+    }
+
+    /// Fetches a token for `url`, unless another fetch has brought it meanwhile.
+    ///
+    /// # Errors
+    /// If the server of tokens cannot be reached, or gives none.
+    async fn fetch_token(&mut self, url: &Url, source: TokenSource) -> Result<(), FetchError> {
+        let settings = self.settings.clone();
+        let now = settings.clock.now();
+        let refused = settings.tokens.get(url, now);
+        if settings.tokens.need(url, &source, refused.as_ref(), now) {
+            return Ok(());
+        }
+        // Its server gets none of the caller's secrets.
+        let asked = OriginalUrl { url: &source.url, trusted: false };
+        let shape = RequestShape::Whole { unless: None };
+        let (parts, mut connection) = self.exchange(asked, &source.url, shape, RequestState::Unsent).await?;
+        let by = authority(&source.url).to_owned();
+        if !parts.status.is_success() {
+            self.drain(connection).await;
+            let status = parts.status.as_u16();
+            return Err(FetchError::Refused(format!("{by} answers {status} instead of a token for it")));
+        }
+        let answer = token_answer(&mut connection, settings.idle_timeout).await;
+        self.drain(connection).await;
+        if answer.is_some_and(|answer| settings.tokens.take(source, &answer, now)) {
+            return Ok(());
+        }
+        Err(FetchError::Refused(format!("{by} sends no token for it that can be read")))
+    }
+}
+
+/// Reads the answer with a token. Returns `None` if it breaks off, takes longer than `wait`, or is too long.
+async fn token_answer(connection: &mut Connection, wait: Duration) -> Option<Vec<u8>> {
+    let mut answer = Vec::new();
+    let read = async {
+        while let Some(bytes) = connection.data().await.ok()? {
+            if answer.len() + bytes.len() > TOKEN_ANSWER_BYTES_MAX {
+                return None;
+            }
+            answer.extend_from_slice(&bytes);
+        }
+        Some(())
+    };
+    timeout(wait, read).await.ok()??;
+    Some(answer)
 }
