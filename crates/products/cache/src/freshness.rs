@@ -2,8 +2,8 @@
 //! fields and the time. Times are seconds since 1970.
 //!
 //! This is a *shared* cache: `s-maxage` counts before `max-age`, and `private` forbids storing. `Vary`
-//! needs no attention besides `*`, because every request of this cache for one URL has the same header
-//! fields.
+//! needs no attention besides `*`: the forms of an index are documents of their own, and otherwise every
+//! request of this cache for one URL has the same header fields.
 
 use std::time::UNIX_EPOCH;
 

@@ -18,6 +18,7 @@ mod casync;
 mod nix;
 mod oci;
 mod pypi;
+mod pypi_json;
 mod target;
 #[cfg(test)]
 mod tests;

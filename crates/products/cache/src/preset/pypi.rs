@@ -10,9 +10,9 @@
 use std::fmt::Write as _;
 
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
 use url::Url;
 
+use super::pypi_json::rewrite_json;
 use super::target::{Document, StorePath, Target, TargetKind, UNKNOWN_TYPE, encoded};
 use crate::config::Route;
 use crate::digest::{Digest, HashKind};
@@ -80,24 +80,12 @@ pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
 pub fn rewrite_index(route: &Route, page: &str, depth: usize, text: &str) -> String {
     let Ok(page) = Url::parse(page) else { return text.to_owned() };
     match text.trim_start().starts_with('{') {
-        true => rewrite_json(route, &page, depth, text).unwrap_or_else(|| text.to_owned()),
+        true => {
+            let link = |link: &str| through_cache(route, &page, depth, link);
+            rewrite_json(text, &link).unwrap_or_else(|| text.to_owned())
+        }
         false => rewrite_html(route, &page, depth, text),
     }
-}
-
-/// Returns a page in JSON (PEP 691) whose links lead through the cache; `None` if it is no such page.
-fn rewrite_json(route: &Route, page: &Url, depth: usize, json: &str) -> Option<String> {
-    let mut index: Value = serde_json::from_str(json).ok()?;
-    for file in index.get_mut("files")?.as_array_mut()? {
-        let hash = file.get("hashes").and_then(|hashes| hashes.get("sha256")).and_then(Value::as_str);
-        let hash = hash.map_or_else(String::new, |hex| format!("#sha256={hex}"));
-        let Some(Value::String(url)) = file.get_mut("url") else { continue };
-        if let Some(link) = through_cache(route, page, depth, &format!("{url}{hash}")) {
-            let bare = link.split('#').next().unwrap_or_default();
-            *url = bare.to_owned();
-        }
-    }
-    Some(index.to_string())
 }
 
 fn rewrite_html(route: &Route, page: &Url, depth: usize, html: &str) -> String {

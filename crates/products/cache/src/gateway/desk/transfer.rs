@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch::{Checksum, Event as GetEvent, Get, Reader};
+use anabranch_http::client::FetchError;
 
-use super::{Answer, Count, Desk, Event, FLIGHTS_MAX, Failure, Flight, Source, lock};
+use super::small::small_body;
+use super::{Answer, Count, Desk, Event, FLIGHTS_MAX, Failure, Flight, Source, failure, lock};
 use crate::digest::{Digest, Hasher};
 use crate::freshness::CacheFields;
 use crate::preset::Target;
@@ -22,15 +24,15 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const WRITE_BYTES: usize = 256 << 10;
 
 /// A fetch that is about to begin.
-pub(super) struct Plan {
+struct Plan {
     key: Key,
-    pub(super) digest: Option<Digest>,
+    digest: Option<Digest>,
     /// The fields of the server, if the object may change.
     fields: Option<CacheFields>,
     media_type: String,
-    pub(super) sources: Vec<String>,
-    pub(super) flight: Arc<Flight>,
-    pub(super) writer: Writer,
+    sources: Vec<String>,
+    flight: Arc<Flight>,
+    writer: Writer,
 }
 
 /// Returns the hash in the form that a transfer compares; `None` if a transfer does not know its kind.
@@ -128,6 +130,33 @@ impl Desk {
                 flight.end(Err(failure));
             }
         }
+    }
+
+    /// Fetches an object if it is small and has one source. Returns whether it is whole, and right as far as
+    /// its digest says.
+    ///
+    /// # Errors
+    /// If the source does not have it or cannot be reached, or if it cannot be written.
+    fn fetch_small(&self, plan: &mut Plan) -> Result<bool, Failure> {
+        let [source] = &plan.sources[..] else { return Ok(false) };
+        let body = match small_body(&self.upstream, source) {
+            Ok(Some(body)) => body,
+            Err(error @ (FetchError::Unreachable(_) | FetchError::NotFound(_))) => {
+                return Err(failure(&[(source.clone(), error)]));
+            }
+            Ok(None) | Err(_) => return Ok(false),
+        };
+        let is_right = plan.digest.is_none_or(|digest| {
+            let mut hasher = Hasher::new(digest.kind());
+            hasher.update(&body);
+            hasher.finish() == digest
+        });
+        if is_right {
+            plan.writer.write(&body).map_err(|e| Failure::of_store(&e))?;
+            self.counters.add(Count::FetchedBytes, body.len() as u64);
+            plan.flight.set_written(body.len() as u64);
+        }
+        Ok(is_right)
     }
 
     /// Fetches an object from one source after the other, after all together have sent wrong bytes. Names
