@@ -216,6 +216,12 @@ impl Journal {
                     dir.display()
                 )));
             }
+            Err(_) if fs::read_dir(dir).map_err(|e| said("it cannot be read", &e))?.next().is_some() => {
+                return Err(io::Error::other(format!(
+                    "{} has files, and no {PLAN}: name a new directory with --out",
+                    dir.display()
+                )));
+            }
             Err(_) => write_synced(&known, &text).map_err(|e| said("the plan cannot be written", &e))?,
         }
         let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -223,17 +229,20 @@ impl Journal {
         if file.try_lock().is_err() {
             return Err(io::Error::other(format!("{}: another process writes its results", dir.display())));
         }
-        let before = fs::read_to_string(&path).unwrap_or_default();
-        let whole = before.rfind('\n').map_or(0, |end| end + 1);
+        let before = fs::read(&path).map_err(|e| said("the results cannot be read", &e))?;
+        // A process that was killed may have cut its last line, also within a character.
+        let whole = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let mut results = Vec::new();
-        for (number, line) in before[..whole].lines().enumerate() {
-            let result = serde_json::from_str(line).map_err(|e| {
+        for (number, line) in before[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let result = serde_json::from_slice(line).map_err(|e| {
                 let place = format!("{}:{}", path.display(), number + 1);
                 io::Error::other(format!("{place}: this is no result ({e}): remove the line"))
             })?;
-            results.push(result);
+            note(&mut results, result);
         }
-        file.set_len(whole as u64)?;
+        if whole < before.len() {
+            file.set_len(whole as u64)?;
+        }
         Ok(Self { dir: dir.to_owned(), file, results })
     }
 
@@ -251,22 +260,33 @@ impl Journal {
         let line = serde_json::to_string(&result).map_err(io::Error::other)? + "\n";
         self.file.write_all(line.as_bytes())?;
         self.file.sync_data()?;
-        self.results.push(result);
+        note(&mut self.results, result);
         Ok(())
     }
 
-    /// Returns the tests that have no result, in their order.
+    /// Returns the tests that have no result, in their order. A test that was skipped has none: its program
+    /// may have been installed since.
     #[must_use]
     pub fn missing(&self, tests: &[Test]) -> Vec<Test> {
-        let known: BTreeSet<&str> = self.results.iter().map(|result| result.test.as_str()).collect();
+        let ran = self.results.iter().filter(|result| result.ending != Ending::Skipped);
+        let known: BTreeSet<&str> = ran.map(|result| result.test.as_str()).collect();
         tests.iter().filter(|test| !known.contains(test.to_string().as_str())).cloned().collect()
     }
 }
 
+/// Adds a result, instead of an earlier one of the same test.
+fn note(results: &mut Vec<TestResult>, result: TestResult) {
+    results.retain(|earlier| earlier.test != result.test);
+    results.push(result);
+}
+
+/// Writes a file that is whole or not there.
 fn write_synced(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.sync_all()?;
+    fs::rename(new, path)
 }
 
 #[cfg(test)]
@@ -290,7 +310,7 @@ mod tests {
         }
         drop(journal);
         let mut file = OpenOptions::new().append(true).open(path.join(RESULTS)).expect("a file");
-        file.write_all(b"{\"test\":\"web/mp").expect("written");
+        file.write_all("{\"test\":\"web/mpé".as_bytes().split_last().expect("bytes").1).expect("written");
         drop(file);
         let mut journal = Journal::open(&path, &plan).expect("a journal");
         assert_eq!(journal.results.len(), 2);
@@ -302,6 +322,29 @@ mod tests {
         let journal = Journal::open(&path, &plan).expect("a journal");
         assert_eq!(journal.results[2].why.as_deref(), Some("no"));
         assert_eq!(journal.missing(&tests), tests[3..]);
+    }
+
+    #[test]
+    fn a_skipped_test_runs_once_its_program_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (plan, path) = (plan(), dir.path().join("night"));
+        let tests = Schedule::of(&plan).tests;
+        let mut journal = Journal::open(&path, &plan).expect("a journal");
+        journal.add(TestResult::new(&tests[0], Ending::Skipped, Some("no git".into()))).expect("written");
+        assert_eq!(journal.missing(&tests), tests);
+        journal.add(TestResult::new(&tests[0], Ending::Ok, None)).expect("written");
+        drop(journal);
+        let journal = Journal::open(&path, &plan).expect("a journal");
+        assert_eq!((journal.results.len(), journal.results[0].ending), (1, Ending::Ok));
+        assert_eq!(journal.missing(&tests), tests[1..]);
+    }
+
+    #[test]
+    fn a_directory_with_other_files_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("index.html"), "mine").expect("written");
+        let error = Journal::open(dir.path(), &plan()).expect_err("it has files").to_string();
+        assert!(error.contains("no plan.json") && error.contains("--out"), "{error}");
     }
 
     #[test]

@@ -26,6 +26,8 @@ use commands::Client;
 pub use commands::Programs;
 use program::{LOOK, Program};
 
+/// The directory of temporary files. It is removed, so no user's directory may have this name.
+const WORK: &str = ".anabranch-drive";
 /// After the program's end, packets under way have this time to arrive.
 const SETTLE: Span = Span::from_millis(150);
 /// The size of the file in the repository that git clones, bytes.
@@ -64,10 +66,11 @@ impl<'a> Runner<'a> {
     /// If this process may not make hosts, or if the directory cannot be written; the error is a sentence.
     pub fn new(plan: &'a Plan, programs: &'a Programs, dir: &Path) -> io::Result<Self> {
         anabranch_lab::linux::testbed::allowed()?;
+        let work = dir.join(WORK);
         // A run that was killed has left its own.
-        let _ = fs::remove_dir_all(dir.join("work"));
-        fs::create_dir_all(dir.join("work"))?;
-        let work = dir.join("work").canonicalize()?;
+        let _ = fs::remove_dir_all(&work);
+        fs::create_dir_all(&work)?;
+        let work = work.canonicalize()?;
         let files = Files { served: work.join("served"), proxy: work.join("proxy"), test: work.join("test") };
         fs::create_dir_all(&files.served)?;
         fs::create_dir_all(&files.proxy)?;

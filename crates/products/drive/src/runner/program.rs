@@ -1,7 +1,7 @@
 //! A running program with all its children, and what it has said.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,7 +17,7 @@ use super::host::Host;
 /// The time between two looks at a program.
 pub(super) const LOOK: Span = Span::from_millis(2);
 /// The end of a program's output that is read, bytes.
-const OUTPUT_BYTES_MAX: usize = 64 << 10;
+const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 
 /// A program that was started on a host, as the leader of a process group. It is killed when this is dropped.
 #[derive(Debug)]
@@ -134,7 +134,15 @@ impl Drop for Program {
     }
 }
 
+/// Returns the last bytes of a file, however long it is; nothing if it cannot be read.
 fn end_of(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(OUTPUT_BYTES_MAX)..]).into_owned()
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(OUTPUT_BYTES_MAX)))?;
+        let mut bytes = Vec::new();
+        file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+        io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_default()
 }
