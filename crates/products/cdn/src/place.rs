@@ -126,16 +126,35 @@ pub struct Question {
     capacities: Vec<f64>,
 }
 
-/// A row that nothing can reach.
+/// The most paths of a question: each site, and the origin, has one to each place of the demand.
+const PATHS_MAX: usize = 5_000_000;
+
+/// The reason why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no path from the origin to {0:?}; give its lines, or the relations with which it has one")]
-pub struct Unreachable(pub String);
+pub enum QuestionError {
+    /// The origin cannot reach a place of the demand.
+    #[error(
+        "there is no path from the origin to {0:?}; give its lines, or the relations with which it has one"
+    )]
+    Unreachable(String),
+    /// There are too many sites for the places of the demand.
+    #[error(
+        "{sites} sites for {places} places are too many: name at most {SITES_MAX} sites, and so few that \
+         sites times places is at most {PATHS_MAX}"
+    )]
+    TooMany {
+        /// The sites.
+        sites: usize,
+        /// The places of the demand.
+        places: usize,
+    },
+}
 
 impl Question {
     /// Makes a question. A cache serves the part `hits` of the streams, 0 to 1; the origin serves the rest.
     ///
     /// # Errors
-    /// If a row cannot be reached from the origin.
+    /// If a row cannot be reached from the origin, or there are too many sites.
     pub fn new(
         graph: &AsGraph,
         origin: u32,
@@ -143,16 +162,19 @@ impl Question {
         sites: Vec<u32>,
         hits: f64,
         mbits: (f64, f64),
-    ) -> Result<Self, Unreachable> {
+    ) -> Result<Self, QuestionError> {
         let mut targets: Vec<u32> = rows.iter().map(|row| row.place).collect();
         targets.sort_unstable();
         targets.dedup();
+        if sites.len() > SITES_MAX || (sites.len() + 1).saturating_mul(targets.len()) > PATHS_MAX {
+            return Err(QuestionError::TooMany { sites: sites.len(), places: targets.len() });
+        }
         let sources: Vec<u32> = std::iter::once(origin).chain(sites.iter().copied()).collect();
         let routes = Routes::new(graph, &sources, &targets);
         let target = |row: &Row| targets.binary_search(&row.place).expect("each row is a target");
         let target_of: Vec<usize> = rows.iter().map(target).collect();
         if let Some(missing) = target_of.iter().find(|target| routes.path(0, **target).is_none()) {
-            return Err(Unreachable(graph.ases()[targets[*missing] as usize].name.clone()));
+            return Err(QuestionError::Unreachable(graph.ases()[targets[*missing] as usize].name.clone()));
         }
         let capacities = capacities(graph, mbits.0, mbits.1);
         Ok(Self { rows, target_of, sites, hits: hits.clamp(0.0, 1.0), routes, capacities })

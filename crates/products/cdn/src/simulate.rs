@@ -44,23 +44,43 @@ pub struct World {
     requests: Vec<Request>,
 }
 
+/// The most pairs of a channel and an access network; a run takes some 200 bytes for each.
+const PAIRS_MAX: usize = 2_000_000;
+
 /// The reason why there is no world.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the network has no {0}; say what its places are with a file of roles")]
-pub struct WorldError(&'static str);
+pub enum WorldError {
+    /// The graph has no place of this role.
+    #[error("the network has no {0}; say what its places are with a file of roles")]
+    Without(&'static str),
+    /// A run would take too much memory.
+    #[error(
+        "{channels} channels for {access} access networks are too many: their product may be {PAIRS_MAX}; \
+         take fewer channels, or a part of the network"
+    )]
+    TooLarge {
+        /// The channels of the plan.
+        channels: usize,
+        /// The access networks of the graph.
+        access: usize,
+    },
+}
 
 impl World {
     /// Makes the world of a seed: origins are drawn among the content providers, one for each channel.
     ///
     /// # Errors
-    /// If the graph has no content provider or no access network.
+    /// If the graph has no content provider or no access network, or is too large for the plan.
     pub fn new(plan: &Plan, graph: &AsGraph, seed: u64) -> Result<Self, WorldError> {
         let access: Vec<u32> = graph.with_role(Role::Access).collect();
         let mut content: Vec<u32> = graph.with_role(Role::Content).collect();
         for (list, what) in [(&access, "access networks"), (&content, "content providers")] {
             if list.is_empty() {
-                return Err(WorldError(what));
+                return Err(WorldError::Without(what));
             }
+        }
+        if plan.demand.channels.saturating_mul(access.len()) > PAIRS_MAX {
+            return Err(WorldError::TooLarge { channels: plan.demand.channels, access: access.len() });
         }
         let mut rng = Rng::stream(seed, "origins");
         for place in (1..content.len()).rev() {
