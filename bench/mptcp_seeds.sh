@@ -5,10 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 from=${1:?the first seed} minutes=${2:?minutes}
 nice -n 19 cargo test --quiet --release -p anabranch-mptcp --test virtual_time --no-run
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 first=$from end=$((SECONDS + 60 * minutes))
 while ((SECONDS < end)); do
     ANABRANCH_SEEDS="$from..$((from + 1000))" nice -n 19 cargo test --quiet --release -p anabranch-mptcp \
-        --test virtual_time random >/dev/null
+        --test virtual_time random >"$said" 2>&1 || { cat "$said"; exit 1; }
     from=$((from + 1000))
     echo "$((from - first)) seeds from $first on: none failed"
 done

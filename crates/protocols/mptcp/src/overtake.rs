@@ -5,7 +5,7 @@
 //! * if the data would arrive sooner. The way there is taken to last a round trip without half of the
 //!   shortest one: queues are on the way there, and the way back is half of a path without queues; or
 //! * if the answer is overdue and a round trip is shorter than the retransmission timeout that the data
-//!   would wait for else.
+//!   would wait for otherwise.
 //!
 //! An answer is overdue when the smoothed round trip and four times its deviation have passed, as in the
 //! retransmission timeout of RFC 6298 but without its least value of 200 ms, and at most the probe timeout

@@ -252,7 +252,11 @@ impl SendQueue {
         })?;
         let flying = self.flying.get_mut(at)?;
         flying.late |= lookout.overdue() & (1 << flying.underway.slot);
-        Some(self.carry(at, max, underway)?.0)
+        let was_due = self.reinject.remove(&flying.seq);
+        let (data, rest) = self.carry(at, max, underway)?;
+        // What is due to be reinjected and was not taken stays due.
+        self.reinject.extend(rest.filter(|_| was_due));
+        Some(data)
     }
 
     /// Returns when the next of the first pieces is overdue; [`Time::NEVER`] if each is overdue by `now`.
@@ -317,10 +321,13 @@ impl SendQueue {
     pub(crate) fn forget_subflow(&mut self, slot: usize) {
         for flying in &mut self.flying {
             flying.carried &= !(1 << slot);
+            flying.late &= !(1 << slot);
             if flying.carried == 0 {
                 self.reinject.insert(flying.seq);
             } else if flying.underway.slot == slot {
                 flying.underway.slot = flying.carried.trailing_zeros() as usize;
+                // Where it ends among the bytes of that subflow is not known, so it counts as not delivered.
+                flying.underway.end = u64::MAX;
             }
         }
     }

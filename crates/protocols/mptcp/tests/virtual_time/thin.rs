@@ -82,7 +82,7 @@ fn a_path_that_has_become_slow_delays_a_thin_stream_by_little_more_than_its_old_
     assert!(slow.len() <= fast.len() / 20, "{} and {}", slow.len(), fast.len());
 }
 
-/// The window of the fast path is full of lost data, so minRTT sends on the slow one. When there is room
+/// The window of the fast path is full, so minRTT sends on the slow one. When there is room
 /// again, the fast path overtakes.
 #[test]
 fn the_fast_path_overtakes_what_was_sent_on_the_slow_one() {
