@@ -63,7 +63,8 @@ fn forty_segments_arrive_in_one_buffer_with_their_mark() {
 #[test]
 fn a_closed_port_is_an_outcome() {
     let mut buffers = RecvBuffers::new();
-    for host in ["127.0.0.1:0", "[::1]:0"] {
+    // No other test listens on the first address, so that none gets the port meanwhile.
+    for host in ["127.44.7.3:0", "[::1]:0"] {
         let source = Udp::listen(address(host)).unwrap();
         let closed = source.local_addr();
         drop(source);
