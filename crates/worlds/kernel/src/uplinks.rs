@@ -24,6 +24,7 @@
 mod apply;
 mod current;
 mod desired;
+mod endpoints;
 mod error;
 mod journal;
 mod options;

@@ -11,6 +11,7 @@ use anabranch_net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManag
 use super::Result;
 use super::current::{CurrentConfig, set_enabled};
 use super::desired::DesiredConfig;
+use super::endpoints::{Endpoints, endpoints, with_ip};
 use super::journal::{Journal, JournalFile, SavedLimits, pair};
 
 /// One change of the configuration.
@@ -55,7 +56,7 @@ impl Change {
             Self::AddRule(rule) => Netlink::open()?.add_rule(rule)?,
             Self::DelRule(rule) => gone(Netlink::open()?.del_rule(rule))?,
             Self::AddEndpoint(endpoint) => PathManager::open()?.add_endpoint(endpoint)?,
-            Self::DelEndpoint(endpoint) => PathManager::open()?.del_endpoint(endpoint)?,
+            Self::DelEndpoint(endpoint) => del_endpoint(endpoint)?,
             Self::SetFlags(endpoint, flags) => PathManager::open()?.set_flags(endpoint, *flags)?,
         }
         Ok(())
@@ -72,6 +73,16 @@ impl Change {
             Self::AddEndpoint(e) | Self::DelEndpoint(e) | Self::SetFlags(e, _) => e.device,
             _ => None,
         }
+    }
+}
+
+/// Removes an endpoint if it is there. The kernel says `EINVAL` if it is not, and for other reasons, too.
+fn del_endpoint(endpoint: &Endpoint) -> Result<()> {
+    let manager = PathManager::open()?;
+    let is_there = |found: &Endpoint| found.id == endpoint.id && found.ip == endpoint.ip;
+    match manager.del_endpoint(endpoint) {
+        Err(e) if e.is_missing() || !manager.endpoints()?.iter().any(is_there) => Ok(()),
+        done => Ok(done?),
     }
 }
 
@@ -169,9 +180,21 @@ impl Plan {
         JournalFile::of(&self.current, state_dir)?.write(&self.during)
     }
 
-    /// Makes all changes, and stops at the first that fails.
+    /// Makes all changes, and stops at the first that fails. An endpoint that cannot be added does not prevent
+    /// the changes after it; its error is returned at the end.
     pub(super) fn apply(&self) -> Result<()> {
-        self.changes.iter().try_for_each(Change::apply)
+        self.apply_by(Change::apply)
+    }
+
+    pub(super) fn apply_by(&self, mut make: impl FnMut(&Change) -> Result<()>) -> Result<()> {
+        let mut refused = Ok(());
+        for change in &self.changes {
+            match make(change) {
+                Err(e) if matches!(change, Change::AddEndpoint(_)) => refused = refused.and(Err(e)),
+                done => done?,
+            }
+        }
+        refused
     }
 
     /// Writes to the journal what has been done.
@@ -197,99 +220,6 @@ fn union<T: Clone + PartialEq>(list: Vec<T>, more: &[T]) -> Vec<T> {
         }
     }
     all
-}
-
-fn with_ip(endpoints: &[Endpoint], of: &Endpoint) -> Option<Endpoint> {
-    endpoints.iter().find(|e| e.ip == of.ip && e.port == of.port).copied()
-}
-
-/// Whether two endpoints differ in nothing but their ids.
-fn same(a: &Endpoint, b: &Endpoint) -> bool {
-    Endpoint { id: 0, ..*a } == Endpoint { id: 0, ..*b }
-}
-
-/// The changes of endpoints, and the journal's two lists of endpoints.
-struct Endpoints {
-    first: Vec<Change>,
-    last: Vec<Change>,
-    ours: Vec<Endpoint>,
-    replaced: Vec<Endpoint>,
-    /// Replaced endpoints that are restored.
-    restored: Vec<Endpoint>,
-}
-
-fn endpoints(desired: &DesiredConfig, current: &CurrentConfig, journal: &Journal) -> Endpoints {
-    let (wanted, withheld) = (&desired.endpoints, &desired.withheld);
-    let (ours, replaced) = (journal.endpoints(), journal.replaced());
-    let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
-    // Endpoints that are not wanted any more are removed, and the ones they replaced are restored.
-    let is_known = |old: &&Endpoint| with_ip(wanted, old).is_some() || with_ip(withheld, old).is_some();
-    // The journal of an interrupted change may have an address twice, on two interfaces.
-    let mut seen = Vec::new();
-    let is_first = |old: &&Endpoint| {
-        let is_new = with_ip(&seen, old).is_none();
-        seen.push(**old);
-        is_new
-    };
-    for old in journal.endpoints().iter().filter(|old| !is_known(old)).filter(is_first) {
-        let was = with_ip(&e.replaced, old);
-        let found = with_ip(&current.endpoints, old);
-        if let Some(found) = found.filter(|found| Some(*found) != was) {
-            e.first.push(Change::DelEndpoint(found));
-        }
-        if let Some(was) = was {
-            if found != Some(was) && was.device.is_none_or(|device| current.has_device(device)) {
-                e.first.push(Change::AddEndpoint(was));
-            }
-            e.restored.push(was);
-        }
-    }
-    for not in withheld {
-        let Some(found) = with_ip(&current.endpoints, not) else { continue };
-        e.first.push(Change::DelEndpoint(found));
-        if with_ip(&e.ours, not).is_none() {
-            e.replaced.push(found);
-            e.ours.push(*not);
-        }
-    }
-    for new in wanted {
-        let found =
-            with_ip(&current.endpoints, new).filter(|found| !found.flags.has(EndpointFlags::IMPLICIT));
-        let Some(found) = found else {
-            // If the kernel made an endpoint for this address by itself, ours replaces it.
-            e.last.push(Change::AddEndpoint(*new));
-            e.ours.retain(|old| with_ip(&[*new], old).is_none());
-            e.ours.push(*new);
-            continue;
-        };
-        let ours = with_ip(&e.ours, new).is_some();
-        let renews = ours && desired.renewed.contains(&new.ip);
-        if same(&found, new) && !renews {
-            if desired.remembers_all && !ours {
-                e.replaced.push(found);
-                e.ours.push(*new);
-            }
-            continue;
-        }
-        if !ours {
-            e.replaced.push(found);
-        }
-        let backup = EndpointFlags::BACKUP;
-        if ours && !renews && found.device == new.device && found.flags - backup == new.flags - backup {
-            e.last.push(Change::SetFlags(found, new.flags));
-        } else {
-            e.first.push(Change::DelEndpoint(found));
-            e.last.push(Change::AddEndpoint(Endpoint {
-                id: if new.id > 0 { new.id } else { found.id },
-                ..*new
-            }));
-        }
-        e.ours.retain(|old| with_ip(&[*new], old).is_none());
-        e.ours.push(*new);
-    }
-    // Endpoints with a fixed id come first, or the kernel might give that id to another endpoint.
-    e.last.sort_by_key(|change| !matches!(change, Change::AddEndpoint(Endpoint { id: 1.., .. })));
-    e
 }
 
 /// Plans the changes from the present configuration to the desired one.
@@ -384,6 +314,7 @@ pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
 pub(super) mod tests {
     use super::super::desired::desired;
     use super::super::desired::tests::{current, options};
+    use super::super::endpoints::is_implicit;
     use super::super::{Options, Program};
     use super::*;
 
@@ -398,13 +329,23 @@ pub(super) mod tests {
                 Change::AddRule(rule) => current.rules.push(rule),
                 Change::DelRule(rule) => current.rules.retain(|r| *r != rule),
                 Change::AddEndpoint(e) => {
-                    assert!(with_ip(&current.endpoints, &e).is_none(), "{e:?} is there");
+                    assert_eq!(e.flags - EndpointFlags::IMPLICIT, e.flags, "programs cannot add {e:?}");
+                    assert!(current.endpoints.len() < 8, "there is no room for {e:?}");
+                    if let Some(found) = with_ip(&current.endpoints, &e) {
+                        assert!(is_implicit(&found) && e.id == 0, "{e:?} is there");
+                        current.endpoints.retain(|one| *one != found);
+                        current.endpoints.push(Endpoint { id: found.id, ..e });
+                        continue;
+                    }
                     let is_free = |id: &u8| current.endpoints.iter().all(|one| one.id != *id);
                     let id = if e.id > 0 { e.id } else { (1..).find(is_free).unwrap() };
                     assert!(is_free(&id), "the number {id} is taken");
                     current.endpoints.push(Endpoint { id, ..e });
                 }
-                Change::DelEndpoint(e) => current.endpoints.retain(|one| *one != e),
+                Change::DelEndpoint(e) => {
+                    assert!(current.endpoints.contains(&e), "{e:?} is not there");
+                    current.endpoints.retain(|one| *one != e);
+                }
                 Change::SetFlags(e, flags) => {
                     current.endpoints.iter_mut().filter(|one| **one == e).for_each(|one| one.flags = flags);
                 }
