@@ -34,7 +34,7 @@ mod program_tests;
 mod session;
 mod survey;
 
-pub use apply::{covers, plan, plan_teardown, setup, teardown};
+pub use apply::{covers, made, plan, plan_teardown, setup, teardown};
 pub use error::{Error, Result};
 pub use options::{Options, PROGRAM_TABLE_BASE, Program, RULE_PRIORITY, TABLE_BASE, UPLINKS_MAX};
 pub use plan::{Change, Plan};

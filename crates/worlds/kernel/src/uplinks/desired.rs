@@ -126,8 +126,8 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
     desired.renewed.clone_from(&program.renewed);
 }
 
-/// Leaves out endpoints that the kernel has no room for beside those of others: first backups, then those that
-/// are not there yet.
+/// Leaves out endpoints that the kernel has no room for beside those of others: first backups, then those
+/// that are not there yet.
 fn cap(desired: &mut DesiredConfig, current: &CurrentConfig, ours: &[Endpoint]) {
     let max = ENDPOINTS_MAX as usize;
     let is_removed = |e: &Endpoint| !is_implicit(e) && with_ip(&desired.withheld, e).is_some();

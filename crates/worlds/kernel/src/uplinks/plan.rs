@@ -180,8 +180,8 @@ impl Plan {
         JournalFile::of(&self.current, state_dir)?.write(&self.during)
     }
 
-    /// Makes all changes, and stops at the first that fails. An endpoint that cannot be added does not prevent
-    /// the changes after it; its error is returned at the end.
+    /// Makes all changes, and stops at the first that fails. An endpoint that cannot be added does not
+    /// prevent the changes after it; its error is returned at the end.
     pub(super) fn apply(&self) -> Result<()> {
         self.apply_by(Change::apply)
     }
