@@ -7,8 +7,7 @@ use anabranch_net::netlink::{
 };
 
 use super::current::CurrentConfig;
-use super::endpoints::{is_implicit, is_ours, with_ip};
-use super::journal::Journal;
+use super::journal::{Journal, is_implicit, is_ours, with_ip};
 use super::{Error, Options, Program, RULE_PRIORITY, Result, UPLINKS_MAX};
 
 /// The metric that the kernel gives an IPv6 route without one.

@@ -4,37 +4,16 @@
 //!
 //! * There are [`ENDPOINTS_MAX`](anabranch_net::netlink::ENDPOINTS_MAX) at most.
 //! * Linux makes an implicit endpoint for an address that a connection happens to use. An endpoint for that
-//!   address replaces it and keeps its id, but only if it is added without an id: with one, the error is
-//!   `EINVAL`. Programs cannot add an implicit endpoint, so none is ever restored.
-//! * To add an endpoint with an id that another endpoint has is `EBUSY`.
+//!   address replaces it and keeps its id, but only if it is added without an id: its own id is `EBUSY`, any
+//!   other `EINVAL`. Programs cannot add an implicit endpoint, so none is ever restored.
+//! * An id that another endpoint has is `EBUSY`.
 
 use anabranch_net::netlink::{Endpoint, EndpointFlags};
 
+use super::change::Change;
 use super::current::CurrentConfig;
 use super::desired::DesiredConfig;
-use super::journal::Journal;
-use super::plan::Change;
-
-/// Returns the endpoint of `endpoints` that has the address and port of `of`.
-pub(super) fn with_ip(endpoints: &[Endpoint], of: &Endpoint) -> Option<Endpoint> {
-    endpoints.iter().find(|e| e.ip == of.ip && e.port == of.port).copied()
-}
-
-/// Whether the kernel made the endpoint itself.
-pub(super) const fn is_implicit(endpoint: &Endpoint) -> bool {
-    endpoint.flags.has(EndpointFlags::IMPLICIT)
-}
-
-/// Whether `found` is one of these endpoints that we have made. Backup and fullmesh may have changed since;
-/// an endpoint whose id the kernel has chosen has id 0 in the journal. With another id or other flags,
-/// another program has made an endpoint for the same address.
-pub(super) fn is_ours(ours: &[Endpoint], found: &Endpoint) -> bool {
-    let kind = |e: &Endpoint| e.flags - (EndpointFlags::BACKUP | EndpointFlags::FULLMESH);
-    let is_it = |e: &Endpoint| {
-        e.ip == found.ip && e.port == found.port && [0, found.id].contains(&e.id) && kind(e) == kind(found)
-    };
-    ours.iter().any(is_it)
-}
+use super::journal::{Journal, is_implicit, is_ours, with_ip};
 
 /// Whether two endpoints differ in nothing but their ids.
 fn same(a: &Endpoint, b: &Endpoint) -> bool {
