@@ -2,7 +2,8 @@
 //!
 //! The loop is one thread, which works in the network namespace that it was started in. It wakes when
 //! rtnetlink reports a change, when somebody asks for the status, when a link has settled, ten times a second
-//! if there is a radio, and every three seconds to see what else has changed.
+//! if there is a radio, and every three seconds to see what else has changed, and whether there is a radio
+//! now.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -106,19 +107,39 @@ pub enum Event {
 #[derive(Debug, Default)]
 struct Said {
     notes: Vec<String>,
+    /// What is tried again, until it succeeds.
+    failing: Option<String>,
     told: BTreeSet<String>,
 }
 
 impl Said {
     fn tell_once(&mut self, text: String, events: &mut Vec<Event>) {
-        /// The most texts that are remembered.
-        const TOLD_MAX: usize = 100;
-        if self.told.len() < TOLD_MAX && self.told.insert(text.clone()) {
-            if !self.notes.contains(&text) {
-                self.notes.push(text.clone());
-            }
+        if self.is_new(&text) {
+            self.notes.push(text.clone());
             events.push(Event::Notice(text));
         }
+    }
+
+    /// Tells once that something failed; the notes have it until [`succeeded`](Self::succeeded).
+    fn failed(&mut self, text: String, events: &mut Vec<Event>) {
+        if self.is_new(&text) {
+            events.push(Event::Notice(text.clone()));
+        }
+        self.failing = Some(text);
+    }
+
+    fn succeeded(&mut self) {
+        self.failing = None;
+    }
+
+    fn is_new(&mut self, text: &str) -> bool {
+        /// The most texts that are remembered.
+        const TOLD_MAX: usize = 100;
+        self.told.len() < TOLD_MAX && self.told.insert(text.to_owned())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.iter().chain(&self.failing).cloned().collect()
     }
 }
 
@@ -168,9 +189,17 @@ pub fn clean(state_dir: &Path) -> Result<Option<Plan>> {
 fn first_look(options: &Options) -> Result<(Decider, Wanted)> {
     options.policy.check().map_err(Error::Links)?;
     let mut decider = Decider::new(options.policy.clone());
+    decider.take_over(uplinks::made(&options.state_dir)?);
     decider.handle(Time::ZERO, Input::Network(&survey()?));
     let wanted = decider.wanted().clone();
     Ok((decider, wanted))
+}
+
+/// Returns what a daemon has done that began with `wanted`. Endpoints that an earlier daemon left while no
+/// uplink worked count as lost: they are made anew when their uplinks come back.
+fn begun_with(mut wanted: Wanted) -> Wanted {
+    wanted.returns.extend(wanted.kept.iter().map(|ip| (*ip, u64::MAX)));
+    wanted
 }
 
 impl Daemon {
@@ -194,7 +223,7 @@ impl Daemon {
             clock,
             decider,
             session,
-            applied: wanted,
+            applied: begun_with(wanted),
             monitor,
             server,
             radio,
@@ -254,6 +283,10 @@ impl Daemon {
         let mut looks = self.monitor.changed(now);
         if now >= self.look_at {
             (looks, self.look_at) = (true, now + LOOK_EVERY);
+            self.radio.look();
+            if self.radio.is_there() {
+                self.radio_at = self.radio_at.min(now);
+            }
         }
         if looks {
             match survey() {
@@ -320,6 +353,7 @@ impl Daemon {
                 returns.extend(wanted.returns.clone());
                 self.applied = Wanted { returns, ..wanted };
                 self.mender.see(self.clock.now(), self.applied.ids.keys().copied());
+                self.said.succeeded();
                 self.note(&plan, events);
             }
             Err(e) => self.failed(&e.to_string(), events),
@@ -328,7 +362,7 @@ impl Daemon {
 
     fn failed(&mut self, why: &str, events: &mut Vec<Event>) {
         self.look_at = self.look_at.min(self.clock.now() + RETRY_AFTER);
-        self.said.tell_once(format!("{why}; it is tried again"), events);
+        self.said.failed(format!("{why}; it is tried again"), events);
     }
 
     /// Notes what was done.
@@ -391,7 +425,36 @@ impl Daemon {
             uptime_s: self.clock.now().since(Time::ZERO).as_nanos() as f64 / 1e9,
             changes: self.changes,
             links: links.collect(),
-            notes: self.said.notes.clone(),
+            notes: self.said.notes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_said_once_and_noted_until_it_is_over() {
+        let (mut said, mut events) = (Said::default(), Vec::new());
+        said.tell_once("a tunnel".into(), &mut events);
+        for _ in 0..2 {
+            said.failed("refused".into(), &mut events);
+            said.failed("refused".into(), &mut events);
+            assert_eq!(said.notes(), ["a tunnel", "refused"]);
+            said.succeeded();
+            assert_eq!(said.notes(), ["a tunnel"]);
+        }
+        assert_eq!(events, ["a tunnel", "refused"].map(|text| Event::Notice(text.into())));
+    }
+
+    #[test]
+    fn an_endpoint_that_was_left_is_made_anew_when_its_uplink_comes_back() {
+        let ip: IpAddr = [10, 1, 0, 1].into();
+        let begun = begun_with(Wanted { kept: vec![ip], ..Wanted::default() });
+        let wanted = Wanted { returns: [(ip, 0)].into(), ..Wanted::default() };
+        assert_eq!(program(&wanted, &begun, &Policy::default()).renewed, [ip]);
+        let new = begun_with(Wanted::default());
+        assert!(program(&wanted, &new, &Policy::default()).renewed.is_empty());
     }
 }

@@ -4,8 +4,8 @@
 //! It is level triggered: what is wanted follows from the last picture, the verdicts about radios, and when
 //! links were lost, however the events came. Numbers of endpoints are the exception: see `numbers`.
 //!
-//! Law of a link: lost at once; back at once, or after [`SETTLES`] if it was lost in the last
-//! [`LOSSES_COUNT_FOR`]. So a link is taken back at most once in that time, however fast it flaps.
+//! Law of a link: lost at once; back at once, or after one of [`SETTLES`] if it was lost in the last
+//! [`LOSSES_COUNT_FOR`]. A link that is lost again before that time is over is not taken back meanwhile.
 
 mod link;
 mod numbers;
@@ -109,6 +109,12 @@ impl Decider {
             wanted: Wanted::default(),
             told: None,
         }
+    }
+
+    /// Takes over the addresses of endpoints that an earlier daemon has left. They stay until an uplink
+    /// works.
+    pub fn take_over(&mut self, left: impl IntoIterator<Item = IpAddr>) {
+        self.last.extend(left);
     }
 
     /// Returns what was last wanted.

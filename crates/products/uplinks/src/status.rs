@@ -18,6 +18,8 @@ use crate::decide::{Report, State};
 
 /// The longest time that [`ask`] waits.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most that ask and are answered in one step; the others wait for the next one.
+const ANSWERS_MAX: usize = 8;
 /// The most bytes of a snapshot: of a hundred interfaces it has some ten kilobytes.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 20;
 
@@ -142,12 +144,15 @@ impl Server {
         self.listener.as_fd()
     }
 
-    /// Answers those who ask. Nobody can hold the daemon up: what does not fit the socket's buffer is not
-    /// written, and the buffer has room for hundreds of interfaces.
+    /// Answers those who ask, at most [`ANSWERS_MAX`] of them, with one snapshot. The daemon then does its
+    /// other work, so that a user who asks without end does not hold it up. What does not fit the socket's
+    /// buffer is not written; the buffer has room for hundreds of interfaces.
     pub(crate) fn answer(&self, snapshot: impl Fn() -> Snapshot) {
-        while let Ok((mut stream, _)) = self.listener.accept() {
-            let text = serde_json::to_vec(&snapshot()).unwrap_or_default();
-            let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&text));
+        let mut text = None;
+        for _ in 0..ANSWERS_MAX {
+            let Ok((mut stream, _)) = self.listener.accept() else { return };
+            let text = text.get_or_insert_with(|| serde_json::to_vec(&snapshot()).unwrap_or_default());
+            let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(text));
         }
     }
 }
@@ -168,4 +173,39 @@ pub fn ask(path: &Path) -> io::Result<Snapshot> {
     let mut text = Vec::new();
     stream.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_answers_eight_and_the_others_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let server = Server::listen(path.clone()).unwrap();
+        let asking: Vec<_> = (0..20).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let snapshot = Snapshot {
+            release: "1".into(),
+            pid: 1,
+            uptime_s: 1.0,
+            changes: 0,
+            links: Vec::new(),
+            notes: Vec::new(),
+        };
+        let mut answered = Vec::new();
+        for _ in 0..4 {
+            let asked = std::cell::Cell::new(0);
+            server.answer(|| {
+                asked.set(asked.get() + 1);
+                snapshot.clone()
+            });
+            let is_answered = |stream: &&UnixStream| {
+                stream.set_nonblocking(true).unwrap();
+                (&**stream).read(&mut [0; 1000]).is_ok_and(|len| len > 0)
+            };
+            answered.push((asking.iter().filter(is_answered).count(), asked.get()));
+        }
+        assert_eq!(answered, [(8, 1), (8, 1), (4, 1), (0, 0)]);
+    }
 }

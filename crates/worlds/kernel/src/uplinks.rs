@@ -22,8 +22,10 @@
 //! uplinks, and why the others could not.
 
 mod apply;
+mod change;
 mod current;
 mod desired;
+mod endpoints;
 mod error;
 mod journal;
 mod options;
@@ -33,10 +35,11 @@ mod program_tests;
 mod session;
 mod survey;
 
-pub use apply::{covers, plan, plan_teardown, setup, teardown};
+pub use apply::{covers, made, plan, plan_teardown, setup, teardown};
+pub use change::Change;
 pub use error::{Error, Result};
 pub use options::{Options, PROGRAM_TABLE_BASE, Program, RULE_PRIORITY, TABLE_BASE, UPLINKS_MAX};
-pub use plan::{Change, Plan};
+pub use plan::Plan;
 pub use session::Session;
 pub use survey::{Survey, SurveyedAddress, SurveyedLink, survey};
 

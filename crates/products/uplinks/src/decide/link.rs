@@ -129,9 +129,10 @@ impl Link {
         self.losses
     }
 
-    /// Gives every address a number that has none.
+    /// Gives a number to every address that has none, or whose number another endpoint has taken.
     pub(super) fn number(&mut self, numbers: &mut Numbers) {
         let Some((_, addresses)) = &self.here else { return };
+        self.ids.retain(|ip, id| numbers.is_free(*id, *ip));
         for address in addresses {
             self.ids.entry(address.ip).or_insert_with(|| numbers.give(address.ip));
             numbers.keep(address.ip);
@@ -184,10 +185,13 @@ impl Link {
                 (State::Unusable, "the kernel uses eight uplinks at most".to_owned())
             }
             (Some(_), ..) if self.settles_at.is_some() => {
-                let n = self.recent_losses.len();
+                let times = match self.recent_losses.len() {
+                    1 => "once".to_owned(),
+                    n => format!("{n} times"),
+                };
                 (
                     State::Settling,
-                    format!("it came back, and was lost {n} times lately: it must hold for a moment"),
+                    format!("it came back, and was lost {times} lately: it must hold for a moment"),
                 )
             }
             (Some(_), Some(_), Some(fades)) => (State::Backup, fades),

@@ -40,11 +40,15 @@ impl Numbers {
         }
     }
 
+    /// Whether no endpoint of another address has the number.
+    pub(super) fn is_free(&self, id: u8, ip: IpAddr) -> bool {
+        self.taken.get(&id).is_none_or(|of| *of == ip)
+    }
+
     /// Returns the number of the endpoint of this address.
     pub(super) fn give(&mut self, ip: IpAddr) -> u8 {
         self.given += 1;
-        let is_free = |id: u8| self.taken.get(&id).is_none_or(|of| *of == ip);
-        let known = self.known.get(&ip).map(|(id, _)| *id).filter(|id| is_free(*id));
+        let known = self.known.get(&ip).map(|(id, _)| *id).filter(|id| self.is_free(*id, ip));
         let actual = self.taken.iter().find(|(_, of)| **of == ip).map(|(id, _)| *id);
         let id = actual.or(known).unwrap_or_else(|| self.next());
         self.known.insert(ip, (id, self.given));

@@ -79,7 +79,8 @@ fn two_links_carry_and_one_that_goes_is_gone_at_once() {
     // It returns when it has held for 50 ms, with its number.
     let wanted = show(&mut decider, at(1_100), &two());
     assert_eq!((wanted.ids.len(), wanted.without), (1, vec!["wlan0".to_owned()]));
-    assert_eq!(state(&decider, "wlan0").0, State::Settling);
+    let why = "it came back, and was lost once lately: it must hold for a moment";
+    assert_eq!(state(&decider, "wlan0"), (State::Settling, why.to_owned()));
     assert_eq!(drain(&mut decider, at(1_100)), (0, at(1_150)));
     assert_eq!(drain(&mut decider, at(1_150)).0, 1);
     assert_eq!(decider.wanted().ids, BTreeMap::from([(ip("10.2.0.1"), 1), (ip("10.3.0.1"), 2)]));
@@ -197,6 +198,27 @@ fn numbers_of_others_are_not_given() {
     let seen = Survey { endpoints: vec![other], ..survey(&two()) };
     decider.handle(at(0), Input::Network(&seen));
     assert_eq!(decider.wanted().ids.values().copied().collect::<Vec<_>>(), [2, 3]);
+}
+
+#[test]
+fn a_number_that_another_endpoint_has_taken_is_not_used_again() {
+    let mut decider = Decider::new(Policy::default());
+    show(&mut decider, at(0), &two());
+    // Somebody has removed all endpoints, and made one that got the number of ours.
+    let other = Endpoint { id: 2, ..Endpoint::subflow(ip("192.0.2.1"), None) };
+    decider.handle(at(100), Input::Network(&Survey { endpoints: vec![other], ..survey(&two()) }));
+    assert_eq!(decider.wanted().ids, BTreeMap::from([(ip("10.2.0.1"), 1), (ip("10.3.0.1"), 3)]));
+}
+
+#[test]
+fn what_an_earlier_daemon_left_is_kept_while_no_uplink_works() {
+    let mut decider = Decider::new(Policy::default());
+    decider.take_over([ip("10.2.0.1")]);
+    let none = [down("eth0", 2), down("wlan0", 3)];
+    assert_eq!(show(&mut decider, at(0), &none).kept, [ip("10.2.0.1")]);
+    let wanted = show(&mut decider, at(100), &[down("eth0", 2), up("wlan0", 3, 1)]);
+    assert!(wanted.kept.is_empty());
+    assert_eq!(show(&mut decider, at(200), &none).kept, [ip("10.3.0.1")]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Sets up and tears down: reads the present configuration, plans the changes, and makes them.
 
+use std::net::IpAddr;
+
 use anabranch_net::netlink::{SockDiag, TcpState};
 
 use super::current::CurrentConfig;
@@ -54,6 +56,16 @@ pub fn covers(interfaces: &[String], state_dir: &std::path::Path) -> bool {
         Some(interfaces.iter().all(has))
     };
     covered().unwrap_or(false)
+}
+
+/// Returns the addresses of the endpoints that set-ups with this directory have made in the calling thread's
+/// network namespace, according to the journal.
+///
+/// # Errors
+/// If the kernel cannot be asked, or the journal cannot be read.
+pub fn made(state_dir: &std::path::Path) -> Result<Vec<IpAddr>> {
+    let journal = JournalFile::of(&CurrentConfig::read()?, state_dir)?.read()?.unwrap_or_default();
+    Ok(journal.endpoints().into_iter().map(|endpoint| endpoint.ip).collect())
 }
 
 /// Plans the changes of [`teardown`]; `None` if there is nothing to put back.

@@ -7,7 +7,7 @@ use anabranch_net::netlink::{
 };
 
 use super::current::CurrentConfig;
-use super::journal::Journal;
+use super::journal::{Journal, is_implicit, is_ours, with_ip};
 use super::{Error, Options, Program, RULE_PRIORITY, Result, UPLINKS_MAX};
 
 /// The metric that the kernel gives an IPv6 route without one.
@@ -51,6 +51,7 @@ pub(crate) fn desired(
     if let Some(program) = &options.program {
         adapt(&mut desired, program, current, &journal.endpoints());
     }
+    cap(&mut desired, current, &journal.endpoints());
     if current.user_manager {
         desired
             .notes
@@ -97,10 +98,9 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
             endpoint.flags = endpoint.flags | EndpointFlags::FULLMESH;
         }
     }
-    let is_ours = |found: &Endpoint| ours.iter().any(|e| e.ip == found.ip && e.port == found.port);
     if program.leaves_others {
-        let others = current.endpoints.iter().filter(|found| !is_ours(found));
-        let others: Vec<_> = others.filter(|found| !found.flags.has(EndpointFlags::IMPLICIT)).collect();
+        let others = current.endpoints.iter().filter(|found| !is_ours(ours, found));
+        let others: Vec<_> = others.filter(|found| !is_implicit(found)).collect();
         for endpoint in desired.endpoints.extract_if(.., |e| others.iter().any(|other| other.ip == e.ip)) {
             let other = others.iter().find(|other| other.ip == endpoint.ip);
             desired.notes.extend(other.map(|other| {
@@ -116,7 +116,7 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
     let without: Vec<_> = program.without.iter().filter_map(index).collect();
     let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
     desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
-    let is_kept = |found: &&Endpoint| program.kept.contains(&found.ip) && is_ours(found);
+    let is_kept = |found: &&Endpoint| program.kept.contains(&found.ip) && is_ours(ours, found);
     let kept: Vec<_> = current.endpoints.iter().filter(is_kept).copied().collect();
     for list in [&mut desired.endpoints, &mut desired.withheld] {
         list.retain(|e| kept.iter().all(|kept| kept.ip != e.ip));
@@ -125,12 +125,39 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
     desired.renewed.clone_from(&program.renewed);
 }
 
+/// Leaves out endpoints that the kernel has no room for beside those of others: first backups, then those
+/// that are not there yet.
+fn cap(desired: &mut DesiredConfig, current: &CurrentConfig, ours: &[Endpoint]) {
+    let max = ENDPOINTS_MAX as usize;
+    let is_removed = |e: &Endpoint| !is_implicit(e) && with_ip(&desired.withheld, e).is_some();
+    let is_other =
+        |e: &&Endpoint| !is_ours(ours, e) && with_ip(&desired.endpoints, e).is_none() && !is_removed(e);
+    let others = current.endpoints.iter().filter(is_other).count();
+    // A kernel that has more already has room for more.
+    if others > max || desired.endpoints.len() <= max - others {
+        return;
+    }
+    let mut order = desired.endpoints.clone();
+    order.sort_by_key(|e| (e.flags.has(EndpointFlags::BACKUP), with_ip(&current.endpoints, e).is_none()));
+    let left_out = order.split_off(max - others);
+    desired.endpoints.retain(|e| !left_out.contains(e));
+    desired.notes.extend(left_out.iter().map(|e| {
+        format!(
+            "{} gets no endpoint: the kernel has {max} at most, and {others} are not of this set-up",
+            e.ip
+        )
+    }));
+}
+
 /// Refuses a routing table that has routes other than ours.
 fn check_table_is_free(table: u32, current: &CurrentConfig, journal: &Journal) -> Result<()> {
     let ours = journal.routes();
     let foreign = current.routes.iter().find(|route| route.table == table && !ours.contains(route));
     foreign.map_or(Ok(()), |route| {
-        let text = format!("routing table {table} is in use ({route}): choose others with --table-base");
+        let text = format!(
+            "routing table {table} is in use ({route}): remove its routes if nothing needs them, or \
+             choose other tables with --table-base if you run `kernel setup`"
+        );
         Err(Error::Unusable(text))
     })
 }

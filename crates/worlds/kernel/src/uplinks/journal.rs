@@ -156,6 +156,27 @@ impl Journal {
     }
 }
 
+/// Returns the endpoint of `endpoints` that has the address and port of `of`.
+pub(crate) fn with_ip(endpoints: &[Endpoint], of: &Endpoint) -> Option<Endpoint> {
+    endpoints.iter().find(|e| e.ip == of.ip && e.port == of.port).copied()
+}
+
+/// Whether the kernel made the endpoint itself.
+pub(crate) const fn is_implicit(endpoint: &Endpoint) -> bool {
+    endpoint.flags.has(EndpointFlags::IMPLICIT)
+}
+
+/// Whether `found` is one of these endpoints that we have made. Backup and fullmesh may have changed since;
+/// an endpoint whose id the kernel has chosen has id 0 in the journal. With another id or other flags,
+/// another program has made an endpoint for the same address.
+pub(crate) fn is_ours(ours: &[Endpoint], found: &Endpoint) -> bool {
+    let kind = |e: &Endpoint| e.flags - (EndpointFlags::BACKUP | EndpointFlags::FULLMESH);
+    let is_it = |e: &Endpoint| {
+        e.ip == found.ip && e.port == found.port && [0, found.id].contains(&e.id) && kind(e) == kind(found)
+    };
+    ours.iter().any(is_it)
+}
+
 /// The journal's file of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalFile {

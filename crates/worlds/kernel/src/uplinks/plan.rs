@@ -2,102 +2,16 @@
 //! makes system calls.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
 use std::path::Path;
 
-use anabranch_net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route, Rule, TcpSocket};
+use anabranch_net::netlink::{Endpoint, Limits, TcpSocket};
 
 use super::Result;
-use super::current::{CurrentConfig, set_enabled};
+use super::change::Change;
+use super::current::CurrentConfig;
 use super::desired::DesiredConfig;
-use super::journal::{Journal, JournalFile, SavedLimits, pair};
-
-/// One change of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Sets `net.mptcp.enabled` to this value.
-    Enable(String),
-    /// Sets the limits of MPTCP.
-    Limits(Limits),
-    /// Adds a route.
-    AddRoute(Route),
-    /// Removes a route.
-    DelRoute(Route),
-    /// Adds a policy rule.
-    AddRule(Rule),
-    /// Removes a policy rule.
-    DelRule(Rule),
-    /// Adds an endpoint.
-    AddEndpoint(Endpoint),
-    /// Removes an endpoint.
-    DelEndpoint(Endpoint),
-    /// Gives an endpoint these flags.
-    SetFlags(Endpoint, EndpointFlags),
-}
-
-impl Change {
-    /// Makes the change in the calling thread's network namespace. Removing something that is gone already is
-    /// no error.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn apply(&self) -> Result<()> {
-        let gone = |done: anabranch_net::netlink::Result<()>| match done {
-            Err(e) if e.is_missing() => Ok(()),
-            other => other,
-        };
-        match self {
-            Self::Enable(value) => return set_enabled(value),
-            Self::Limits(limits) => PathManager::open()?.set_limits(*limits)?,
-            Self::AddRoute(route) => Netlink::open()?.add_route(route)?,
-            Self::DelRoute(route) => gone(Netlink::open()?.del_route(route))?,
-            Self::AddRule(rule) => Netlink::open()?.add_rule(rule)?,
-            Self::DelRule(rule) => gone(Netlink::open()?.del_rule(rule))?,
-            Self::AddEndpoint(endpoint) => PathManager::open()?.add_endpoint(endpoint)?,
-            Self::DelEndpoint(endpoint) => PathManager::open()?.del_endpoint(endpoint)?,
-            Self::SetFlags(endpoint, flags) => PathManager::open()?.set_flags(endpoint, *flags)?,
-        }
-        Ok(())
-    }
-
-    const fn removed_address(&self) -> Option<IpAddr> {
-        if let Self::DelEndpoint(endpoint) = self { Some(endpoint.ip) } else { None }
-    }
-
-    /// Returns the index of the interface that the change is about, if there is one.
-    const fn device(&self) -> Option<u32> {
-        match self {
-            Self::AddRoute(route) | Self::DelRoute(route) => route.device,
-            Self::AddEndpoint(e) | Self::DelEndpoint(e) | Self::SetFlags(e, _) => e.device,
-            _ => None,
-        }
-    }
-}
-
-/// Writes the change as arguments of the command `sysctl` or `ip`, with interfaces by their numbers.
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = |ipv6: bool| if ipv6 { " -6" } else { "" };
-        let endpoint = |f: &mut fmt::Formatter<'_>, verb: &str, e: &Endpoint| {
-            write!(f, "mptcp endpoint {verb} {}", e.ip)?;
-            e.device.map_or(Ok(()), |device| write!(f, " dev {device}"))
-        };
-        match self {
-            Self::Enable(value) => write!(f, "sysctl net.mptcp.enabled={value}"),
-            Self::Limits(Limits { subflows, add_addr_accepted }) => {
-                write!(f, "mptcp limits set subflows {subflows} add_addr_accepted {add_addr_accepted}")
-            }
-            Self::AddRoute(route) => write!(f, "route add {route}"),
-            Self::DelRoute(route) => write!(f, "route del {route}"),
-            Self::AddRule(rule) => write!(f, "rule{} add {rule}", family(rule.ipv6)),
-            Self::DelRule(rule) => write!(f, "rule{} del {rule}", family(rule.ipv6)),
-            Self::AddEndpoint(e) => endpoint(f, "add", e).and_then(|()| write!(f, " {}", e.flags)),
-            Self::DelEndpoint(e) => endpoint(f, "del", e),
-            Self::SetFlags(e, flags) => endpoint(f, "change", e).and_then(|()| write!(f, " {flags}")),
-        }
-    }
-}
+use super::endpoints::{Endpoints, endpoints};
+use super::journal::{Journal, JournalFile, SavedLimits, pair, with_ip};
 
 /// The changes to make, and the contents of the journal during and after them.
 #[derive(Clone, Debug)]
@@ -169,9 +83,21 @@ impl Plan {
         JournalFile::of(&self.current, state_dir)?.write(&self.during)
     }
 
-    /// Makes all changes, and stops at the first that fails.
+    /// Makes all changes, and stops at the first that fails. An endpoint that cannot be added does not
+    /// prevent the changes after it; its error is returned at the end.
     pub(super) fn apply(&self) -> Result<()> {
-        self.changes.iter().try_for_each(Change::apply)
+        self.apply_by(Change::apply)
+    }
+
+    pub(super) fn apply_by(&self, mut make: impl FnMut(&Change) -> Result<()>) -> Result<()> {
+        let mut refused = Ok(());
+        for change in &self.changes {
+            match make(change) {
+                Err(e) if matches!(change, Change::AddEndpoint(_)) => refused = refused.and(Err(e)),
+                done => done?,
+            }
+        }
+        refused
     }
 
     /// Writes to the journal what has been done.
@@ -197,99 +123,6 @@ fn union<T: Clone + PartialEq>(list: Vec<T>, more: &[T]) -> Vec<T> {
         }
     }
     all
-}
-
-fn with_ip(endpoints: &[Endpoint], of: &Endpoint) -> Option<Endpoint> {
-    endpoints.iter().find(|e| e.ip == of.ip && e.port == of.port).copied()
-}
-
-/// Whether two endpoints differ in nothing but their ids.
-fn same(a: &Endpoint, b: &Endpoint) -> bool {
-    Endpoint { id: 0, ..*a } == Endpoint { id: 0, ..*b }
-}
-
-/// The changes of endpoints, and the journal's two lists of endpoints.
-struct Endpoints {
-    first: Vec<Change>,
-    last: Vec<Change>,
-    ours: Vec<Endpoint>,
-    replaced: Vec<Endpoint>,
-    /// Replaced endpoints that are restored.
-    restored: Vec<Endpoint>,
-}
-
-fn endpoints(desired: &DesiredConfig, current: &CurrentConfig, journal: &Journal) -> Endpoints {
-    let (wanted, withheld) = (&desired.endpoints, &desired.withheld);
-    let (ours, replaced) = (journal.endpoints(), journal.replaced());
-    let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
-    // Endpoints that are not wanted any more are removed, and the ones they replaced are restored.
-    let is_known = |old: &&Endpoint| with_ip(wanted, old).is_some() || with_ip(withheld, old).is_some();
-    // The journal of an interrupted change may have an address twice, on two interfaces.
-    let mut seen = Vec::new();
-    let is_first = |old: &&Endpoint| {
-        let is_new = with_ip(&seen, old).is_none();
-        seen.push(**old);
-        is_new
-    };
-    for old in journal.endpoints().iter().filter(|old| !is_known(old)).filter(is_first) {
-        let was = with_ip(&e.replaced, old);
-        let found = with_ip(&current.endpoints, old);
-        if let Some(found) = found.filter(|found| Some(*found) != was) {
-            e.first.push(Change::DelEndpoint(found));
-        }
-        if let Some(was) = was {
-            if found != Some(was) && was.device.is_none_or(|device| current.has_device(device)) {
-                e.first.push(Change::AddEndpoint(was));
-            }
-            e.restored.push(was);
-        }
-    }
-    for not in withheld {
-        let Some(found) = with_ip(&current.endpoints, not) else { continue };
-        e.first.push(Change::DelEndpoint(found));
-        if with_ip(&e.ours, not).is_none() {
-            e.replaced.push(found);
-            e.ours.push(*not);
-        }
-    }
-    for new in wanted {
-        let found =
-            with_ip(&current.endpoints, new).filter(|found| !found.flags.has(EndpointFlags::IMPLICIT));
-        let Some(found) = found else {
-            // If the kernel made an endpoint for this address by itself, ours replaces it.
-            e.last.push(Change::AddEndpoint(*new));
-            e.ours.retain(|old| with_ip(&[*new], old).is_none());
-            e.ours.push(*new);
-            continue;
-        };
-        let ours = with_ip(&e.ours, new).is_some();
-        let renews = ours && desired.renewed.contains(&new.ip);
-        if same(&found, new) && !renews {
-            if desired.remembers_all && !ours {
-                e.replaced.push(found);
-                e.ours.push(*new);
-            }
-            continue;
-        }
-        if !ours {
-            e.replaced.push(found);
-        }
-        let backup = EndpointFlags::BACKUP;
-        if ours && !renews && found.device == new.device && found.flags - backup == new.flags - backup {
-            e.last.push(Change::SetFlags(found, new.flags));
-        } else {
-            e.first.push(Change::DelEndpoint(found));
-            e.last.push(Change::AddEndpoint(Endpoint {
-                id: if new.id > 0 { new.id } else { found.id },
-                ..*new
-            }));
-        }
-        e.ours.retain(|old| with_ip(&[*new], old).is_none());
-        e.ours.push(*new);
-    }
-    // Endpoints with a fixed id come first, or the kernel might give that id to another endpoint.
-    e.last.sort_by_key(|change| !matches!(change, Change::AddEndpoint(Endpoint { id: 1.., .. })));
-    e
 }
 
 /// Plans the changes from the present configuration to the desired one.
@@ -382,8 +215,13 @@ pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::fmt;
+
+    use anabranch_net::netlink::{EndpointFlags, Route, Rule};
+
     use super::super::desired::desired;
     use super::super::desired::tests::{current, options};
+    use super::super::journal::is_implicit;
     use super::super::{Options, Program};
     use super::*;
 
@@ -398,13 +236,23 @@ pub(super) mod tests {
                 Change::AddRule(rule) => current.rules.push(rule),
                 Change::DelRule(rule) => current.rules.retain(|r| *r != rule),
                 Change::AddEndpoint(e) => {
-                    assert!(with_ip(&current.endpoints, &e).is_none(), "{e:?} is there");
+                    assert_eq!(e.flags - EndpointFlags::IMPLICIT, e.flags, "programs cannot add {e:?}");
+                    assert!(current.endpoints.len() < 8, "there is no room for {e:?}");
+                    if let Some(found) = with_ip(&current.endpoints, &e) {
+                        assert!(is_implicit(&found) && e.id == 0, "{e:?} is there");
+                        current.endpoints.retain(|one| *one != found);
+                        current.endpoints.push(Endpoint { id: found.id, ..e });
+                        continue;
+                    }
                     let is_free = |id: &u8| current.endpoints.iter().all(|one| one.id != *id);
                     let id = if e.id > 0 { e.id } else { (1..).find(is_free).unwrap() };
                     assert!(is_free(&id), "the number {id} is taken");
                     current.endpoints.push(Endpoint { id, ..e });
                 }
-                Change::DelEndpoint(e) => current.endpoints.retain(|one| *one != e),
+                Change::DelEndpoint(e) => {
+                    assert!(current.endpoints.contains(&e), "{e:?} is not there");
+                    current.endpoints.retain(|one| *one != e);
+                }
                 Change::SetFlags(e, flags) => {
                     current.endpoints.iter_mut().filter(|one| **one == e).for_each(|one| one.flags = flags);
                 }
