@@ -7,10 +7,11 @@
 //! GET URL, Authorization: Bearer T ────▶ 200
 //! ```
 //!
-//! A token goes to the origin that asked for it, and to no other. R must be on the same host, or belong to the
-//! same domain and speak `https`: otherwise a server could have a token fetched from a service that trusts
-//! this host, and receive it. R is asked without any secret of the caller. A caller who has credentials for
-//! the URL or for R gets no token: it would be a stranger's, or one that acts in the caller's name.
+//! A token goes to the origin that asked for it, and to no other. R must be on the same host, or belong to
+//! the same domain and speak `https`: otherwise a server could have a token fetched from a service that
+//! trusts this host, and receive it. R is asked without any secret of the caller. A caller who has
+//! credentials for the URL or for R gets no token: it would be a stranger's, or one that acts in the caller's
+//! name.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
