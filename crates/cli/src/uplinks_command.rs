@@ -307,6 +307,9 @@ fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
     out
 }
 
+/// A row of the table: a link, and one of its addresses if it has some.
+type Row<'a> = (&'a LinkStatus, Option<&'a status::AddressStatus>);
+
 /// Makes a row for each address; a link without one has a row, too.
 fn link_table(links: &[&LinkStatus], width: usize) -> Vec<String> {
     let rows = links.iter().flat_map(|link| {
@@ -316,9 +319,7 @@ fn link_table(links: &[&LinkStatus], width: usize) -> Vec<String> {
     });
     let rows: Vec<_> = rows.collect();
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let cells = |of: &dyn Fn(&(&LinkStatus, Option<&status::AddressStatus>)) -> String| {
-        rows.iter().map(of).collect::<Vec<_>>()
-    };
+    let cells = |of: &dyn Fn(&Row<'_>) -> String| rows.iter().map(of).collect::<Vec<_>>();
     let mut columns = vec![
         Column::names("uplink", cells(&|(link, _)| link.name.clone())),
         Column::names("address", cells(&|(_, a)| dash(a.map(|a| a.ip.to_string())))),
