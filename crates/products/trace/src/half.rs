@@ -62,6 +62,8 @@ pub(crate) struct Times {
     pub(crate) first_data: Option<u64>,
     /// The last segment with payload that has new TCP sequence numbers.
     pub(crate) new_data: Option<u64>,
+    /// The last such segment before which all data was acknowledged.
+    pub(crate) waiting: Option<u64>,
     /// The last acknowledgement on no SYN and no RST.
     pub(crate) ack: Option<u64>,
     /// The first FIN.
@@ -159,6 +161,7 @@ impl Half {
 
     /// Cuts the payload at `start..end` into `pieces`. Returns whether any of them is new on this subflow.
     pub(crate) fn payload(&mut self, now: u64, start: u64, end: u64) -> bool {
+        let was_idle = self.outstanding_bytes() == 0;
         let seen = self.seen.get_or_insert_with(|| Runs::new(start));
         let pieces = &mut self.pieces;
         pieces.clear();
@@ -180,6 +183,9 @@ impl Half {
         }
         if is_new {
             self.times.new_data = Some(now);
+            if was_idle {
+                self.times.waiting = Some(now);
+            }
         }
         is_new
     }

@@ -4,6 +4,8 @@
 //! silent while data is on its way. A leave is a handover if the subflow had carried data shortly before, and
 //! another subflow carried data for longer than a margin after it.
 
+use std::collections::VecDeque;
+
 use serde::Serialize;
 
 use crate::half::Half;
@@ -26,6 +28,10 @@ const LOOK_NS: u64 = 50_000_000;
 const SILENCE_MAX_NS: u64 = 5_000_000_000;
 /// The most leaves of a connection that are remembered.
 const LEAVES_MAX: usize = 256;
+/// New data on one subflow within this time is remembered together, ns.
+const SLOT_NS: u64 = 10_000_000;
+/// The most such slots of a connection: a silence is noticed later than it begins.
+const SLOTS_MAX: usize = 1_024;
 
 /// The reason why a subflow left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -78,10 +84,21 @@ struct Leave {
     returned_ns: Option<u64>,
 }
 
+/// New data that a subflow carried within [`SLOT_NS`].
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    at_ns: u64,
+    subflow: u16,
+    sender: Side,
+    bytes: u64,
+}
+
 /// The leaves of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Handovers {
     leaves: Vec<Leave>,
+    /// The latest new data of all subflows, oldest first.
+    latest: VecDeque<Slot>,
     next_look_ns: u64,
     /// The number of leaves after which the subflow has not returned.
     open: usize,
@@ -90,9 +107,7 @@ pub(crate) struct Handovers {
 impl Handovers {
     /// Records that `subflow` leaves at `at_ns`. Only the first cause counts until it returns.
     pub(crate) fn leave(&mut self, subflow: &Subflow, cause: Cause, at_ns: u64) {
-        let has_left =
-            self.leaves.iter().any(|leave| leave.subflow == subflow.number && leave.returned_ns.is_none());
-        if has_left || self.leaves.len() == LEAVES_MAX {
+        if self.has_left(subflow.number) || self.leaves.len() == LEAVES_MAX {
             return;
         }
         let recent = |half: &Half| {
@@ -100,26 +115,46 @@ impl Handovers {
             last.is_some_and(|last| at_ns.saturating_sub(last) <= IN_USE_NS)
         };
         let was_used = [recent(&subflow.halves[0]), recent(&subflow.halves[1])];
-        let leave = Leave {
-            subflow: subflow.number,
-            cause,
-            at_ns,
-            was_used,
-            taken: None,
-            bytes: 0,
-            returned_ns: None,
-        };
-        self.leaves.push(leave);
+        let (mut taken, mut bytes) = (None, 0);
+        // Others may have gone on since: a silence is noticed late.
+        for slot in self.latest.iter().filter(|slot| slot.at_ns > at_ns && was_used[slot.sender.index()]) {
+            if slot.subflow != subflow.number && !self.has_left(slot.subflow) {
+                let (first, _, to) = taken.unwrap_or((slot.at_ns, 0, slot.subflow));
+                taken = Some((first, slot.at_ns, to));
+                bytes += slot.bytes;
+            }
+        }
+        let number = subflow.number;
+        self.leaves.push(Leave { subflow: number, cause, at_ns, was_used, taken, bytes, returned_ns: None });
         self.open += 1;
+    }
+
+    /// Whether a subflow has left and not returned.
+    fn has_left(&self, subflow: u16) -> bool {
+        self.leaves.iter().any(|leave| leave.subflow == subflow && leave.returned_ns.is_none())
+    }
+
+    /// Remembers new data for leaves that are noticed later.
+    fn remember(&mut self, now: u64, subflow: u16, sender: Side, bytes: u64) {
+        let mut latest =
+            self.latest.iter_mut().rev().take_while(|slot| now.saturating_sub(slot.at_ns) < SLOT_NS);
+        if let Some(slot) = latest.find(|slot| slot.subflow == subflow && slot.sender == sender) {
+            slot.bytes += bytes;
+            return;
+        }
+        if self.latest.len() == SLOTS_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(Slot { at_ns: now, subflow, sender, bytes });
     }
 
     /// Records that `subflow` carries data that is new to it; both its ends were last heard at `alive_ns`.
     pub(crate) fn data(&mut self, now: u64, (subflow, alive_ns): (u16, u64), sender: Side, bytes: u64) {
+        self.remember(now, subflow, sender, bytes);
         if self.open == 0 {
             return;
         }
-        let is_open = |leave: &&Leave| leave.returned_ns.is_none();
-        let has_left = self.leaves.iter().filter(is_open).any(|leave| leave.subflow == subflow);
+        let has_left = self.has_left(subflow);
         for leave in self.leaves.iter_mut().filter(|leave| leave.returned_ns.is_none()) {
             if leave.subflow != subflow {
                 // Data on another subflow that has left, too, takes nothing over.
@@ -167,8 +202,11 @@ impl Handovers {
                 let stands = stream.standing_ns(now);
                 let is_of_it = stands <= silence + STALL_BEFORE_NS && silence <= stands + STALL_AFTER_NS;
                 let waits = stands >= STALL_NS && is_of_it && stream.has_hole();
-                let is_missed = half.outstanding_bytes() > 0 || waits;
-                was_used && silence >= patience && is_missed
+                // Data that was sent after a pause has been on its way since then, not since the last answer.
+                let unanswered =
+                    now.saturating_sub(half.times.waiting.map_or(alive, |since| since.max(alive)));
+                let is_lost = half.outstanding_bytes() > 0 && unanswered >= patience;
+                was_used && silence >= patience && (is_lost || waits)
             };
             let others = subflows.iter().filter(|other| other.number != subflow.number);
             let is_alone = others.map(Subflow::alive_ns).all(|other| other <= alive);

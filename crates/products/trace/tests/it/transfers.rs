@@ -125,7 +125,38 @@ fn handovers_have_their_cause() {
         let report = leaving(leave).report();
         let found: Vec<_> = report.handovers.iter().map(|h| (h.from, h.to, h.cause)).collect();
         assert_eq!(found, [(0, 1, cause)]);
+        // The other subflow carries on all the time, also before a silence is noticed.
+        let handover = &report.handovers[0];
+        assert!(handover.first_data_after_ms <= 20.0 && handover.bytes_after >= 9_800, "{handover:?}");
     }
+}
+
+/// After a pause of two seconds a subflow carries data again. Its answers have not come yet.
+#[test]
+fn a_subflow_that_is_used_again_after_a_pause_has_not_been_silent() {
+    let mut script = Script::new(Version::V1);
+    script.join();
+    let mut offset = 0;
+    let mut late = Vec::new();
+    for step in 0..400_u64 {
+        for subflow in 0..2 {
+            if subflow == 1 && (50..250).contains(&step) {
+                continue;
+            }
+            script.data(subflow, offset, 100);
+            offset += 100;
+            late.push((step + 12, subflow, offset));
+        }
+        late.retain(|(at, subflow, offset)| {
+            let is_due = *at <= step;
+            if is_due {
+                script.data_ack(*subflow, *offset);
+            }
+            !is_due
+        });
+        script.now += 10 * MS;
+    }
+    assert_eq!(script.report().handovers, []);
 }
 
 /// Both subflows end one after the other, as at the end of every transfer. A subflow that carries nothing for
