@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anabranch_http::client::{Client, FetchError, Options, PIPELINE_MAX, RequestKind};
+use anabranch_http::client::{Client, FetchError, FetchRequest, Options, PIPELINE_MAX, RequestKind};
 
-use crate::common::{Request, Server, client, fetch_request, file, options, outcomes, partial, range};
+use crate::common::{Request, Server, client, fetch_request, file, good, options, outcomes, partial, range};
 
 const LENGTH: usize = 1 << 20;
 /// The bytes of each range.
@@ -229,6 +229,16 @@ fn a_limit_of_requests_does_not_end_it() {
     assert_parts(&mut client, &[0, 1, 2]);
 }
 
+/// Waits until the client's thread has done all that it was told, which it does in order.
+fn settle(client: &Client) {
+    let marker = good(file(10));
+    client.fetch(99, FetchRequest { route: 5, ..range(&marker.url("/"), 0, 1, 10) });
+    while marker.requests().is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    client.cancel(99);
+}
+
 #[test]
 fn cancelled_ahead() {
     // The cancelled answer has 50,000 bytes, which are read and dropped.
@@ -237,6 +247,7 @@ fn cancelled_ahead() {
     fetch_parts(&client, &server, 5);
     has_come.recv().unwrap();
     client.cancel(2);
+    settle(&client);
     go.send(()).unwrap();
     assert_parts(&mut client, &[0, 1, 3, 4]);
     assert_eq!(server.connections(), 1);
@@ -249,6 +260,7 @@ fn cancelled_ahead() {
     client.fetch(2, range(&server.url("/f"), 2 * PART, 3 * PART, LENGTH as u64));
     has_come.recv().unwrap();
     client.cancel(1);
+    settle(&client);
     go.send(()).unwrap();
     assert_parts(&mut client, &[0, 2]);
     assert_eq!(server.connections(), 2);
@@ -270,6 +282,7 @@ fn cancelled_ahead() {
     client.fetch(7, fetch_request("http://127.0.0.1:9/", RequestKind::Metadata));
     client.cancel(7);
     client.cancel(1);
+    settle(&client);
     go.send(()).unwrap();
     assert_parts(&mut client, &[0]);
     client.fetch(3, range(&server.url("/f"), 3 * PART, 4 * PART, LENGTH as u64));
