@@ -171,20 +171,20 @@ def pip(program, _options):
 
 
 def archive():
-    """The first Debian archive in the list of sources, and its suite."""
-    lists = ["/etc/apt/sources.list", *[os.path.join(root, name) for root, _, names in os.walk("/etc/apt/sources.list.d")
-                                        for name in names]]
-    for path in lists:
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
+    """The first Debian archive in the lists of sources, and its suite."""
+    found = []
+    for root, _, names in os.walk("/etc/apt"):
+        for name in sorted(names):
+            if not name.endswith((".list", ".sources")):
+                continue
+            with open(os.path.join(root, name), encoding="utf-8") as file:
                 text = file.read()
-            old = re.search(r"^deb\s+(?:\[[^\]]*\]\s+)?(https?://\S+)\s+(\S+)", text, re.M)
-            new = re.search(r"^URIs:\s*(https?://\S+)", text, re.M), re.search(r"^Suites:\s*(\S+)", text, re.M)
-            if old:
-                return old[1].rstrip("/"), old[2]
-            if all(new):
-                return new[0][1].rstrip("/"), new[1][1]
-    raise SystemExit("this machine has no list of Debian sources")
+            found += re.findall(r"^deb\s+(?:\[[^\]]*\]\s+)?(https?://\S+)\s+(\S+)", text, re.M)
+            found += re.findall(r"^URIs:\s*(https?://\S+).*?^Suites:\s*(\S+)", text, re.M | re.S)
+    for url, suite in found:
+        if url.rstrip("/").endswith("/debian"):
+            return url.rstrip("/"), suite
+    raise SystemExit("this machine has no list with a Debian archive")
 
 
 def apt(program, _options):
