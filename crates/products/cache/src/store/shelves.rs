@@ -42,7 +42,14 @@ struct Shared {
     next_incoming: AtomicU64,
     evicted: AtomicU64,
     damaged: AtomicU64,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child of this process has it too until its exec(3).
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Store {
@@ -71,7 +78,7 @@ impl Store {
             next_incoming: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
-            _lock: lock,
+            lock,
         };
         let store = Self(Arc::new(shared));
         let mut objects = store.read_objects().map_err(named)?;
