@@ -189,6 +189,13 @@ pub struct Journal {
     pub results: Vec<TestResult>,
 }
 
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child of this process has it too until its exec(3).
+        let _ = self.file.unlock();
+    }
+}
+
 impl Journal {
     /// Opens the directory of a plan's results, or makes it. A last line that was cut is dropped.
     ///
