@@ -465,7 +465,21 @@ impl Get {
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if no thread can be started.
     pub fn start_ranges(&self, ranges: &[Range<u64>]) -> Result<RangesTransfer> {
-        let (blocks, transfer) = self.start_reading(Stop::new()?, Selection::of_bytes(ranges))?;
+        self.ranges(Stop::new()?, ranges)
+    }
+
+    /// Fetches ranges as [`get_ranges`](Self::get_ranges) does, until `stop` is used by a signal handler or
+    /// another thread.
+    ///
+    /// # Errors
+    /// The errors of [`get_range`](Self::get_range); [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted)
+    /// soon after `stop` has been used.
+    pub fn get_ranges_stopped_by(&self, ranges: &[Range<u64>], stop: &Stop) -> Result<Ranges> {
+        self.ranges(Stop::below(stop)?, ranges)?.wait()
+    }
+
+    fn ranges(&self, stop: Stop, ranges: &[Range<u64>]) -> Result<RangesTransfer> {
+        let (blocks, transfer) = self.start_reading(stop, Selection::of_bytes(ranges))?;
         Ok(RangesTransfer::new(ranges.to_vec(), blocks, transfer))
     }
 

@@ -23,6 +23,8 @@ pub struct Ranges {
     /// The bytes of each range, in the order in which the ranges were given. Bytes behind the end of the file
     /// are left out.
     pub bytes: Vec<Vec<u8>>,
+    /// The length of the whole file in bytes.
+    pub length: u64,
     /// The report of the transfer. [`Report::verified`] is never [`Whole`](crate::Verified::Whole).
     pub report: Report,
 }
@@ -52,7 +54,8 @@ impl RangesTransfer {
             self.take(&block);
         }
         let report = self.transfer.join()?;
-        Ok(Ranges { bytes: self.bytes, report })
+        let length = self.blocks.length().unwrap_or_default();
+        Ok(Ranges { bytes: self.bytes, length, report })
     }
 
     /// Returns the events of the transfer; see [`Events`].
@@ -84,6 +87,7 @@ impl Future for RangesTransfer {
             this.take(&block);
         }
         let report = ready!(Pin::new(&mut this.transfer).poll(context))?;
-        Poll::Ready(Ok(Ranges { bytes: std::mem::take(&mut this.bytes), report }))
+        let length = this.blocks.length().unwrap_or_default();
+        Poll::Ready(Ok(Ranges { bytes: std::mem::take(&mut this.bytes), length, report }))
     }
 }

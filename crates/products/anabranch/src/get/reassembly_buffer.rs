@@ -306,6 +306,11 @@ impl ReadHalf {
         None
     }
 
+    /// Returns the length of the whole content; `None` while it is unknown.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.shared.lock().content.as_ref().map(|(id, _)| id.length)
+    }
+
     /// Returns the number of bytes that could be taken, now or when the blocks before them have arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.shared.lock().bytes()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{slice, thread};
 
-use anabranch::{Checksum, ErrorKind, Get, Verified};
+use anabranch::{Checksum, ErrorKind, Get, Stop, Verified};
 
 use crate::reader::{noise, plain, serve, uri, url};
 
@@ -73,9 +73,13 @@ fn ranges_of_a_mirror_come_without_the_rest() {
     let got = get.get_ranges(&ranges).expect("ranges");
     let wanted = ranges
         .map(|range| bytes[(range.start as usize).min(LENGTH)..(range.end as usize).min(LENGTH)].to_vec());
-    assert!(got.bytes == wanted, "other bytes");
+    assert!(got.bytes == wanted && got.length == LENGTH as u64, "other bytes, or {}", got.length);
     assert_eq!((got.report.verified, got.report.complete), (Verified::Nothing, true));
     assert!(sent.load(Ordering::Relaxed) < 400_000, "{sent:?}");
+    let stop = Stop::new().expect("a stop");
+    stop.stop();
+    let stopped = get.get_ranges_stopped_by(slice::from_ref(&(0..1)), &stop).expect_err("it is stopped");
+    assert_eq!(stopped.kind(), ErrorKind::Interrupted);
     // A hash of the whole file cannot verify a part.
     let hashed =
         get.checksum(Checksum::sha256([7; 32])).get_ranges(slice::from_ref(&(0..10))).expect("ten bytes");
