@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Makes the packages that users install: an archive of static programs, Debian packages, check sums, an installer.
+
+    python3 contrib/dist.py                         # into target/dist: minutes; needs musl-tools and dpkg-deb
+    sudo python3 contrib/dist.py --try              # and installs them on a clean Debian, and downloads there (debootstrap)
+    python3 contrib/dist.py --target host --profile dev --quick     # of the tests' programs, in seconds
+
+* `anabranch-VERSION-x86_64-linux.tar.gz`: programs, manual pages, completions, systemd units, licences.
+* `anabranch_VERSION_amd64.deb`: all programs but the laboratory, which is `anabranch-lab_VERSION_amd64.deb`. Neither
+  depends on anything. Congestion control inside Linux is in none of them: see docs/kernel.md.
+* `SHA256SUMS`, and `install.sh`, which installs the archive from a URL or a directory after it has checked the sum.
+
+The same source makes the same bytes: times are those of the last commit, and no path of the machine is in the programs.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAB = "anabranch-lab"
+#: Features of the programs, by the Debian package that has them.
+FEATURES = "all"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+#: The exit status if there is no clean Debian to try packages on.
+NOT_TRIED = 77
+SUMMARY = "multipath and multisource transport: downloads, proxies, MPTCP"
+
+
+def said(*argv, **keywords):
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, **keywords).stdout.strip()
+
+
+def version():
+    listed = said("cargo", "pkgid", "-p", "anabranch-cli")
+    return listed.rsplit("@", 1)[-1].rsplit("#", 1)[-1]
+
+
+def build(options):
+    """Builds the programs, and returns their directory."""
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+    directory = "debug" if options.profile == "dev" else options.profile
+    argv = ["cargo", "build", "--locked", "--profile", options.profile, "-p", "anabranch-cli", "--features", FEATURES]
+    environment = dict(os.environ)
+    if options.target != "host":
+        argv += ["--target", options.target]
+        target = os.path.join(target, options.target)
+        cargo = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+        environment["RUSTFLAGS"] = f"--remap-path-prefix={cargo}=/cargo --remap-path-prefix={ROOT}=/src"
+    if not options.no_build:
+        subprocess.run(argv, check=True, cwd=ROOT, env=environment)
+    return pathlib.Path(target) / directory
+
+
+def programs(built):
+    """Returns the programs of a build, by name: `anabranch`, and those that it runs."""
+    found = sorted(path for path in built.glob("anabranch*") if path.is_file() and os.access(path, os.X_OK) and "." not in path.name)
+    return {path.name: path for path in found if path.name != "anabranch-kernel" or not links_to_elf(path)}
+
+
+def links_to_elf(path):
+    """Whether a program needs libelf: it was built with eBPF then."""
+    return b"libelf.so" in path.read_bytes()
+
+
+def tree(built, scratch):
+    """Lays out what is installed, below usr/."""
+    usr = scratch / "usr"
+    for name, path in programs(built).items():
+        place = usr / "bin" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+        subprocess.run(["strip", place], check=True)
+        place.chmod(0o755)
+    main = usr / "bin" / "anabranch"
+    pages = usr / "share/man/man1"
+    pages.mkdir(parents=True)
+    subprocess.run([main, "man", pages], check=True)
+    for page in sorted(pages.iterdir()):
+        with gzip.GzipFile(f"{page}.gz", "wb", mtime=0) as packed:
+            packed.write(page.read_bytes())
+        page.unlink()
+    for shell, place in {
+        "bash": "bash-completion/completions/anabranch",
+        "zsh": "zsh/vendor-completions/_anabranch",
+        "fish": "fish/vendor_completions.d/anabranch.fish",
+    }.items():
+        path = usr / "share" / place
+        path.parent.mkdir(parents=True)
+        path.write_text(said(main, "completions", shell) + "\n")
+    units = usr / "lib/systemd/system"
+    units.mkdir(parents=True)
+    for unit in sorted((ROOT / "contrib").glob("*.service")):
+        if unit.name != "anabranch-kernel.service":
+            shutil.copy(unit, units)
+    documents = usr / "share/doc/anabranch"
+    documents.mkdir(parents=True)
+    for name in ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"):
+        shutil.copy(ROOT / name, documents)
+    return usr
+
+
+def archive(root, name, out, when, level):
+    """Packs a directory: names in order, one owner, one time."""
+    path = out / f"{name}.tar.gz"
+    with open(path, "wb") as file, gzip.GzipFile(fileobj=file, mode="wb", mtime=when, compresslevel=level) as packed:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for item in [root, *sorted(root.rglob("*"))]:
+                info = tar.gettarinfo(item, arcname=str(pathlib.Path(name) / item.relative_to(root)))
+                info.uid = info.gid = 0
+                info.uname = info.gname = "root"
+                info.mtime = when
+                if info.isreg():
+                    tar.addfile(info, io.BytesIO(item.read_bytes()))
+                else:
+                    tar.addfile(info)
+    return path
+
+
+def debian(root, package, description, details, out, when):
+    """Packs a Debian package of a directory that has usr/."""
+    control = root / "DEBIAN"
+    control.mkdir()
+    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) // 1024
+    fields = {"Package": package, "Version": details["version"], "Architecture": details["architecture"],
+              "Maintainer": details["maintainer"], "Installed-Size": size, "Section": "net", "Priority": "optional",
+              "Depends": details["depends"], "Description": description}
+    (control / "control").write_text("".join(f"{name}: {value}\n" for name, value in fields.items() if value))
+    for path in root.rglob("*"):
+        os.utime(path, (when, when))
+    made = out / f"{package}_{details['version']}_{details['architecture']}.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", *details["compression"], "--build", root, made], check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "SOURCE_DATE_EPOCH": str(when)})
+    return made
+
+
+def split(usr, scratch):
+    """Parts the laboratory from the rest, as trees of their own."""
+    whole, lab = scratch / "main", scratch / "lab"
+    shutil.copytree(usr, whole / "usr")
+    (lab / "usr/bin").mkdir(parents=True)
+    shutil.move(whole / "usr/bin" / LAB, lab / "usr/bin" / LAB)
+    pages = lab / "usr/share/man/man1"
+    pages.mkdir(parents=True)
+    for page in sorted((whole / "usr/share/man/man1").iterdir()):
+        if page.name.startswith(("anabranch-lab", "anabranch-soak")):
+            shutil.move(page, pages)
+    return whole, lab
+
+
+def make(options):
+    """Makes everything, and returns the files."""
+    out = options.out
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    when = int(os.environ.get("SOURCE_DATE_EPOCH") or said("git", "log", "-1", "--format=%ct"))
+    built = build(options)
+    machine = os.uname().machine if options.target == "host" else options.target.split("-")[0]
+    details = {"version": version(), "architecture": ARCHITECTURES[machine],
+               "maintainer": said("git", "log", "-1", "--format=%an <%ae>"),
+               "depends": "libc6" if options.target == "host" else "",
+               "compression": ["-Zgzip", "-z1"] if options.quick else ["-Zxz"]}
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        usr = tree(built, scratch)
+        whole, lab = split(usr, scratch)
+        made = [
+            archive(usr, f"anabranch-{details['version']}-{machine}-linux", out, when, 1 if options.quick else 9),
+            debian(whole, "anabranch", SUMMARY, details, out, when),
+            debian(lab, LAB, "laboratory of anabranch: network experiments, simulated and in the kernel",
+                   details | {"depends": f"anabranch (= {details['version']})"}, out, when),
+        ]
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
+    (out / "SHA256SUMS").write_text(sums)
+    shutil.copy(ROOT / "contrib/install.sh", out)
+    return made
+
+
+def attempt(options, made):
+    """Installs the packages on a clean Debian, and downloads there from a server of this machine."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = pathlib.Path(scratch) / "root"
+        try:
+            subprocess.run(["debootstrap", "--variant=minbase", options.suite, root, *options.mirror], check=True,
+                           stdout=subprocess.DEVNULL)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            print(f"no clean Debian can be made: {error}", file=sys.stderr)
+            raise SystemExit(NOT_TRIED) from error
+        content = os.urandom(5_000_000)
+        served = pathlib.Path(scratch) / "served"
+        served.mkdir()
+        (served / "f").write_bytes(content)
+        server = subprocess.Popen([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", served, "26299"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            began = time.monotonic()
+            for path in made[1:]:
+                shutil.copy(path, root / "root")
+            inside = ["chroot", root, "/usr/bin/env", "HOME=/root", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
+            subprocess.run([*inside, "sh", "-c", "dpkg -i /root/*.deb"], check=True, stdout=subprocess.DEVNULL)
+            digest = hashlib.sha256(content).hexdigest()
+            url = "http://127.0.0.1:26299/f"
+            subprocess.run([*inside, "anabranch", "get", "-q", "--checksum", digest, "-o", "/root/f", url], check=True)
+            taken = time.monotonic() - began
+            assert (root / "root/f").read_bytes() == content
+            subprocess.run([*inside, "anabranch", "lab", "list"], check=True, stdout=subprocess.DEVNULL)
+            listed = subprocess.run([*inside, "dpkg", "-L", "anabranch"], check=True, stdout=subprocess.PIPE, text=True).stdout
+            for wanted in ("/usr/share/man/man1/anabranch-get.1.gz", "/usr/share/bash-completion/completions/anabranch"):
+                assert wanted in listed.splitlines(), wanted
+            subprocess.run([*inside, "dpkg", "-r", LAB, "anabranch"], check=True, stdout=subprocess.DEVNULL)
+            assert not (root / "usr/bin/anabranch").exists()
+            print(f"from packages to a verified download on a clean Debian: {taken:.1f} s")
+            installer(options, root, inside, digest, url)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def installer(options, root, inside, digest, url):
+    """Installs the archive by the shell script, and sees that a damaged one is refused."""
+    shutil.copytree(options.out, root / "root/dist")
+    subprocess.run([*inside, "sh", "/root/dist/install.sh", "--from", "/root/dist", "--to", "/usr/local"], check=True,
+                   stdout=subprocess.DEVNULL)
+    subprocess.run([*inside, "/usr/local/bin/anabranch", "get", "-q", "--force", "--checksum", digest, "-o", "/root/f", url], check=True)
+    damaged = next((root / "root/dist").glob("*.tar.gz"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    refused = subprocess.run([*inside, "sh", "/root/dist/install.sh", "--from", "/root/dist", "--to", "/root/other"],
+                             check=False, capture_output=True, text=True)
+    assert refused.returncode and not (root / "root/other").exists(), refused
+    print("install.sh: installs, and refuses a damaged archive")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", default="release", help="cargo's profile")
+    parser.add_argument("--target", default="x86_64-unknown-linux-musl", help="cargo's target, or host")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/dist")
+    parser.add_argument("--no-build", action="store_true", help="the programs are built already")
+    parser.add_argument("--quick", action="store_true", help="compress little")
+    parser.add_argument("--try", dest="attempt", action="store_true", help="install them on a clean Debian (root)")
+    parser.add_argument("--suite", default="stable", help="of Debian, for --try")
+    parser.add_argument("--mirror", action="append", default=[], help="of Debian, for --try")
+    options = parser.parse_args()
+    options.out = options.out.resolve()
+    made = make(options)
+    for path in made:
+        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    if options.attempt:
+        attempt(options, made)
+
+
+if __name__ == "__main__":
+    main()
