@@ -64,11 +64,9 @@ impl Policy {
     /// # Errors
     /// If there are more than eight, if one is named twice, or if all are backups and no others are used.
     pub fn check(&self) -> std::result::Result<(), String> {
-        match via::check(&self.via) {
-            // Lines that are not named carry then.
-            Err(_) if self.others && self.via.iter().all(|link| link.is_backup) => Ok(()),
-            checked => checked.map_err(|e| e.to_string()),
-        }
+        // Where others are used, lines that are not named carry while all named ones are backups.
+        let check = if self.others { via::check_names } else { via::check };
+        check(&self.via).map_err(|e| e.to_string())
     }
 
     /// Returns what the user wants of an interface; `None` if it is not to be used.
@@ -123,6 +121,7 @@ mod tests {
             ("vai = []", "unknown field `vai`"),
             ("via = [\"wlan0:cap=1GB/day\"]", "`cap` of wlan0: uplinks cannot do that, but backup, cost"),
             ("via = [\"a\", \"a\"]", "the link a is named twice"),
+            ("via = [\"a:backup\", \"a:backup\"]\nothers = true", "the link a is named twice"),
             ("via = [\"192.0.2.1\"]", "192.0.2.1: name the interface"),
             ("via = [\"a:backup\"]", "every link is a backup"),
             ("via = 5", "invalid type"),

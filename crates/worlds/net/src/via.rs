@@ -155,20 +155,29 @@ fn divided(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Checks that these links fit together.
+/// Checks that these links fit together, and that one of them is no backup.
 ///
 /// # Errors
 /// If there are too many links, if one is named twice, or if all are backups.
 pub fn check(links: &[Via]) -> Result<(), ViaError> {
+    check_names(links)?;
+    if !links.is_empty() && links.iter().all(|link| link.is_backup) {
+        return Err(ViaError("every link is a backup: leave one that is not".to_owned()));
+    }
+    Ok(())
+}
+
+/// Checks that these links fit together, where others may carry data too.
+///
+/// # Errors
+/// If there are too many links, or if one is named twice.
+pub fn check_names(links: &[Via]) -> Result<(), ViaError> {
     if links.len() > LINKS_MAX {
         return Err(ViaError(format!("the kernel uses {LINKS_MAX} links at most, not {}", links.len())));
     }
     let twice = links.iter().enumerate().find(|(n, link)| links[..*n].iter().any(|l| l.name == link.name));
     if let Some((_, link)) = twice {
         return Err(ViaError(format!("the link {} is named twice", link.name)));
-    }
-    if !links.is_empty() && links.iter().all(|link| link.is_backup) {
-        return Err(ViaError("every link is a backup: leave one that is not".to_owned()));
     }
     Ok(())
 }
