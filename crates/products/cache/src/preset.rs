@@ -9,6 +9,7 @@
 //! | `oci` | `…/blobs/DIGEST`, `…/manifests/DIGEST` | `…/manifests/TAG`, `…/tags/list`, `/v2/` |
 //! | `apt` | `…/by-hash/SHA256/HASH`, `…/by-hash/SHA512/HASH` | lists; `pool/`, whose files never change |
 //! | `casync` | chunks that are not compressed (SHA-512/256) | `.cacnk` chunks, which never change; indexes |
+//! | `ostree` | commits, directories' names and metadata (SHA-256) | `.filez` files, which never change; refs, summaries, deltas |
 //!
 //! A preset is refused nothing but paths: a path that the store cannot have is answered with 404, and no
 //! source is asked.
@@ -17,6 +18,7 @@ mod apt;
 mod casync;
 mod nix;
 mod oci;
+mod ostree;
 mod pypi;
 mod pypi_json;
 mod target;
@@ -40,6 +42,7 @@ pub fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
         Preset::Oci => oci::kind(path)?,
         Preset::Apt => apt::kind(path)?,
         Preset::Casync => casync::kind(path)?,
+        Preset::Ostree => ostree::kind(path)?,
     };
     Some(Target { sources: path.below(&route.sources), kind, media_type })
 }

@@ -15,6 +15,8 @@ pub enum Preset {
     Apt,
     /// A store of chunks as casync and desync have them.
     Casync,
+    /// A repository of OSTree, as Flatpak and rpm-ostree have them.
+    Ostree,
 }
 
 /// All presets and their names.
@@ -25,6 +27,7 @@ const PRESETS: &[(&str, Preset)] = &[
     ("oci", Preset::Oci),
     ("apt", Preset::Apt),
     ("casync", Preset::Casync),
+    ("ostree", Preset::Ostree),
 ];
 
 impl Preset {

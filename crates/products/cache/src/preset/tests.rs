@@ -68,6 +68,14 @@ fn paths_stand_for_urls_and_hashes() {
         ("casync", format!("{}/{HEX}", &HEX[..4]), Some(&*format!("sha512-256:{HEX}"))),
         ("casync", format!("0000/{HEX}.cacnk"), None),
         ("casync", "os.caibx".to_owned(), Some("file")),
+        ("ostree", format!("repo/objects/{}/{}.commit", &HEX[..2], &HEX[2..]), Some(&sha256)),
+        ("ostree", format!("objects/{}/{}.filez", &HEX[..2], &HEX[2..]), Some("unchanging")),
+        ("ostree", format!("objects/{}/{}.commitmeta", &HEX[..2], &HEX[2..]), Some("document")),
+        ("ostree", format!("objects/{}/{}.commit", &HEX[..2], &HEX[3..]), None),
+        ("ostree", "refs/heads/os/amd64".to_owned(), Some("document")),
+        ("ostree", "repo/summary.sig".to_owned(), Some("document")),
+        ("ostree", "deltas/ab/cd-ef/0".to_owned(), Some("file")),
+        ("ostree", "etc/passwd".to_owned(), None),
         ("pypi", String::new(), Some("document")),
         ("pypi", "requests/".to_owned(), Some("document")),
         ("pypi", "requests/x".to_owned(), None),
@@ -159,7 +167,7 @@ proptest! {
     /// No path leads out of the sources, and no page makes the rewriter fail.
     #[test]
     fn nothing_leads_elsewhere(
-        preset in proptest::sample::select(vec!["files", "pypi", "nix", "oci", "apt", "casync"]),
+        preset in proptest::sample::select(vec!["files", "pypi", "nix", "oci", "apt", "casync", "ostree"]),
         names in proptest::collection::vec("[^/\0]{1,8}", 0..5),
         directory in any::<bool>(),
         html in "(<a |href|=|\"|'|https://files.pythonhosted.org/|\\.\\./|#|&amp;|é| ){0,30}",

@@ -1,5 +1,5 @@
 //! Real clients of content-addressed stores behind a cache: Nix, skopeo with a registry that wants tokens,
-//! casync.
+//! casync, OSTree.
 
 use std::fs;
 use std::io::Write as _;
@@ -98,6 +98,43 @@ fn casync_extracts_a_file_from_chunks() {
     let before = asked();
     extract("again");
     assert_eq!(asked(), before, "each chunk came once");
+}
+
+#[test]
+fn ostree_pulls_a_commit() {
+    if !has("ostree", &["--version"]) {
+        return;
+    }
+    let (origin, dir) = (Origin::start(), TempDir::new().unwrap());
+    let ostree = |repository: &str, words: &[&str]| {
+        let at = format!("--repo={}", dir.path().join(repository).display());
+        run(Command::new("ostree").arg(at).args(words))
+    };
+    fs::create_dir_all(dir.path().join("tree/usr")).unwrap();
+    fs::write(dir.path().join("tree/usr/file"), bytes(300_000, 6)).unwrap();
+    ostree("repo", &["init", "--mode=archive"]);
+    let tree = dir.path().join("tree");
+    let words = ["commit", "--branch=os/amd64", "--owner-uid=0", "--owner-gid=0", tree.to_str().unwrap()];
+    let commit = ostree("repo", &words);
+    ostree("repo", &["summary", "--update"]);
+    let files = put_all(&origin, &dir.path().join("repo"), "/repo");
+    let objects: Vec<_> = files.iter().filter(|path| path.contains("/objects/")).collect();
+    let cache = Cache::start_in(TempDir::new().unwrap(), "/", "ostree", &[&origin], "/repo");
+    let pull = |repository: &str| {
+        ostree(repository, &["init", "--mode=archive"]);
+        ostree(repository, &["remote", "add", "--no-gpg-verify", "o", &cache.url("")]);
+        ostree(repository, &["pull", "o", "os/amd64"]);
+        let file = ostree(repository, &["cat", commit.trim(), "/usr/file"]);
+        assert!(file == String::from_utf8_lossy(&bytes(300_000, 6)), "other bytes");
+    };
+    pull("first");
+    cache.wait_until_stored(objects.len() as u64);
+    let asked = || -> Vec<_> { objects.iter().flat_map(|object| origin.asked(object)).collect() };
+    let before = asked();
+    pull("second");
+    assert_eq!(asked(), before, "each object came once");
+    let verified = cache.files().iter().filter(|file| file.to_string_lossy().contains("/sha256-")).count();
+    assert!(verified >= 3, "the commit and two directories are verified by their names: {verified}");
 }
 
 /// A registry that gives nothing without a token.
