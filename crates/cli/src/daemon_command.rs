@@ -157,10 +157,10 @@ fn run(args: &Daemon) -> Outcome {
     };
     let daemon = daemon::Daemon::start(settings).map_err(|e| Failure::other(e.to_string()))?;
     tell_downloads(&daemon, args.json, args.quiet)?;
-    let rpc = Rpc::new(daemon.clone(), token);
+    let rpc = Rpc::new(daemon.clone(), token.clone());
     let server = Server::start(&[args.listen], rpc, args.rpc_allow_origin_all)
         .map_err(|e| Failure::other(e.to_string()))?;
-    tell_listening(&server, &daemon, &token_file, args.json);
+    tell_listening(&server, &daemon, &token, &token_file, args.json);
     wait(&daemon, &wake, &stop)?;
     drop(server);
     daemon.end(END_PATIENCE);
@@ -188,7 +188,7 @@ fn own_directory(args: &Daemon) -> Outcome<PathBuf> {
     Ok(dir)
 }
 
-fn tell_listening(server: &Server, daemon: &daemon::Daemon, token_file: &Path, is_json: bool) {
+fn tell_listening(server: &Server, daemon: &daemon::Daemon, token: &Token, token_file: &Path, is_json: bool) {
     let addresses = server.addresses().to_vec();
     let rpc: Vec<String> = addresses.iter().map(|address| format!("http://{address}/jsonrpc")).collect();
     if is_json {
@@ -196,8 +196,9 @@ fn tell_listening(server: &Server, daemon: &daemon::Daemon, token_file: &Path, i
         json::put("listening", &ListeningLine { addresses, rpc, token_file: token_file.to_owned(), waiting });
         return;
     }
-    rpc.iter().for_each(|url| stdout::line(url));
-    stdout::line(format!("token: {}", show(token_file)));
+    rpc.iter().for_each(|url| stdout::line(format!("RPC for AriaNg, Motrix and others: {url}")));
+    stdout::line(format!("its token: {} (in {})", token.reveal(), show(token_file)));
+    addresses.iter().for_each(|at| stdout::line(format!("page: http://{at}/#{}", token.reveal())));
 }
 
 /// Tells of downloads that have begun and ended, on a thread of its own.

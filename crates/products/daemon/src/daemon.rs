@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use anabranch::Client;
+use anabranch::{Client, SharedLimit};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -40,6 +40,8 @@ pub struct Settings {
     pub limits: Vec<DayLimit>,
     /// The global options that differ from aria2's defaults.
     pub options: Options,
+    /// Whether any certificate is believed.
+    pub is_insecure: bool,
 }
 
 /// A running daemon. Clones are one daemon.
@@ -82,10 +84,11 @@ impl Daemon {
     /// # Errors
     /// If the queue's file cannot be used, or the system has no threads left.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { base, state, via, limits, options } = settings;
+        let Settings { base, state, via, limits, options, is_insecure } = settings;
         let (journal, jobs) = Journal::open(&state.join(QUEUE_FILE))?;
         let client = Client::new().map_err(|e| StartError::System(e.to_string()))?;
-        let engine = Engine { base, state, via, overall: anabranch::SharedLimit::new(None), client };
+        let overall = SharedLimit::new(None);
+        let engine = Engine { base, state, via, overall, is_insecure, client };
         let queue = Queue::of(jobs);
         let state = State { queue, options: Options::new(), transfers: BTreeMap::new(), is_ending: false };
         let session = random_hex().map_err(|e| StartError::System(e.to_string()))?;

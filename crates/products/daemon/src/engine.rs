@@ -33,6 +33,8 @@ pub struct Engine {
     pub via: Vec<String>,
     /// The limit of all transfers together.
     pub overall: SharedLimit,
+    /// Whether any certificate is believed, as the user of this machine may want.
+    pub is_insecure: bool,
     /// The threads of HTTP.
     pub client: Client,
 }
@@ -156,6 +158,7 @@ impl Engine {
         };
         let get = get
             .client(&self.client)
+            .insecure(self.is_insecure)
             .history(&self.state)
             .limited_by(&self.overall)
             .limited_by(&transfer.limit)

@@ -12,8 +12,9 @@
 //!   of day.
 //! * [`journal`]: the queue on disk. [`engine`]: jobs as transfers. [`daemon`]: all of it behind one lock.
 //! * [`rpc`]: aria2's methods, texts in and out. [`token`]: the secret of requests.
-//! * [`server`]: HTTP and WebSocket.
+//! * [`server`]: HTTP and WebSocket. [`command_line`]: the arguments of `aria2c`.
 
+pub mod command_line;
 pub mod daemon;
 pub mod day_limit;
 pub mod destination;
@@ -23,6 +24,8 @@ pub mod job;
 pub mod journal;
 mod local_time;
 pub mod options;
+#[cfg(test)]
+mod origin;
 pub mod queue;
 pub mod rpc;
 pub mod server;

@@ -15,7 +15,7 @@ pub use table::OPTIONS;
 
 /// One of aria2's options.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct OptionRule {
     /// The name, without dashes.
     pub name: &'static str,
     /// The values that it takes.
@@ -80,7 +80,7 @@ pub enum OptionError {
     Refused(&'static str, &'static str),
 }
 
-impl Known {
+impl OptionRule {
     /// Returns the option of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -149,7 +149,7 @@ pub fn read(
 ) -> Result<Options, OptionError> {
     let mut options = BTreeMap::new();
     for (name, value) in given {
-        let Some(known) = Known::named(name).filter(|known| scope(known.scope)) else { continue };
+        let Some(known) = OptionRule::named(name).filter(|known| scope(known.scope)) else { continue };
         let value = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
@@ -168,7 +168,7 @@ pub fn read(
 /// Returns the value of an option: the one that was given, or else the default.
 #[must_use]
 pub fn value<'a>(options: &'a Options, name: &str) -> Option<&'a str> {
-    let default = || Known::named(name).and_then(|known| known.default);
+    let default = || OptionRule::named(name).and_then(|known| known.default);
     options.get(name).map(String::as_str).or_else(default).filter(|value| !value.is_empty())
 }
 

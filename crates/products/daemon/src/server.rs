@@ -5,6 +5,7 @@
 //! POST /jsonrpc            a call or a list of calls
 //! GET  /jsonrpc?method=…   a call, also as JSONP
 //! GET  /jsonrpc, Upgrade   a WebSocket: calls in, answers and notifications out
+//! GET  /                   the page of this daemon
 //! ```
 //!
 //! Every method that does anything wants the token, so a page of another site can do nothing, whatever it
@@ -12,6 +13,8 @@
 //! from its first call with the token on.
 
 mod http;
+#[cfg(test)]
+mod tests;
 mod websocket;
 
 use std::convert::Infallible;

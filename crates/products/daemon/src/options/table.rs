@@ -2,7 +2,7 @@
 
 use super::Fate::{Idle, Obeyed, Refused};
 use super::Scope::{Daemon, Job, JobOnly};
-use super::{Fate, Kind, Known, Scope};
+use super::{Fate, Kind, OptionRule, Scope};
 
 /// The most downloads that run at a time: each has a thread, and some sockets.
 const ACTIVE_MAX: u64 = 500;
@@ -11,7 +11,7 @@ const ACTIVE_MAX: u64 = 500;
 const INT_MAX: u64 = i64::MAX as u64;
 
 /// All options that are known, by name. The defaults are aria2's.
-pub const OPTIONS: &[Known] = &[
+pub const OPTIONS: &[OptionRule] = &[
     option("all-proxy", Kind::Text, None, Job, Obeyed),
     option(
         "all-proxy-passwd",
@@ -312,6 +312,6 @@ const fn option(
     default: Option<&'static str>,
     scope: Scope,
     fate: Fate,
-) -> Known {
-    Known { name, kind, default, scope, fate }
+) -> OptionRule {
+    OptionRule { name, kind, default, scope, fate }
 }

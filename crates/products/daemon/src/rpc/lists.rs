@@ -54,6 +54,16 @@ impl Call<'_> {
         self.look(params, look, missing)
     }
 
+    /// Shows the paths of an active job as `anabranch get --json` does: each server over each link.
+    pub(super) fn paths(&self, params: Params<'_>) -> Result<Value, Failure> {
+        let missing = |gid| format!("No active download for GID#{gid}");
+        let look = |state: &State, job: &Job| match state.transfer(job.gid) {
+            Some(transfer) if job.status == Status::Active => Ok(json!(transfer.progress().paths)),
+            _ => Err(missing(job.gid)),
+        };
+        self.look(params, look, missing)
+    }
+
     /// There are no peers without BitTorrent.
     pub(super) fn peers(&self, params: Params<'_>) -> Result<Value, Failure> {
         let missing = |gid| format!("No peer data is available for GID#{gid}");

@@ -7,7 +7,7 @@ use super::{Call, Failure};
 use crate::job::Status;
 use crate::queue::Queue;
 
-/// The names of all methods, in aria2's order.
+/// The names of all methods, in aria2's order, and one that aria2 does not have.
 pub const METHODS: &[&str] = &[
     "aria2.addUri",
     "aria2.addTorrent",
@@ -42,6 +42,7 @@ pub const METHODS: &[&str] = &[
     "aria2.forceShutdown",
     "aria2.getGlobalStat",
     "aria2.saveSession",
+    "anabranch.tellPaths",
     "system.multicall",
     "system.listMethods",
     "system.listNotifications",
@@ -86,6 +87,7 @@ impl Call<'_> {
             "aria2.getFiles" => self.files(params),
             "aria2.getServers" => self.servers(params),
             "aria2.getPeers" => self.peers(params),
+            "anabranch.tellPaths" => self.paths(params),
             "aria2.tellActive" => self.tell_active(params),
             "aria2.tellWaiting" => self.tell_page(params, Status::Waiting),
             "aria2.tellStopped" => self.tell_page(params, Status::Complete),

@@ -16,7 +16,7 @@ fn rpc() -> (Rpc, TempDir) {
     let base = dir.path().join("downloads");
     fs::create_dir(&state).and_then(|()| fs::create_dir(&base)).expect("made");
     let base = Base::new(&base, false).expect("a directory");
-    let settings = Settings { base, state, via: Vec::new(), limits: Vec::new(), options: Options::new() };
+    let settings = Settings { base, state, via: Vec::new(), limits: Vec::new(), options: Options::new(), is_insecure: false };
     let daemon = Daemon::start(settings).expect("a daemon");
     (Rpc::new(daemon, Token::new("s").expect("a token")), dir)
 }
@@ -71,7 +71,7 @@ fn what_is_no_request_is_refused_as_aria2_does() {
         assert_eq!((&answer["error"]["code"], reply.http_status), (&json!(code), status), "{request}");
     }
     let methods = send(&rpc, &json!({"id": 1, "method": "system.listMethods"}));
-    assert_eq!((methods.0["result"].as_array().expect("a list").len(), methods.1), (36, 200));
+    assert_eq!((methods.0["result"].as_array().expect("a list").len(), methods.1), (37, 200));
     let batch = json!([{"id": 1, "method": "aria2.getVersion", "params": [token]}, 5, {"id": 2}]);
     let (batch, status) = send(&rpc, &batch);
     assert_eq!((batch.as_array().expect("a list").len(), status), (2, 200));
@@ -86,7 +86,7 @@ fn what_is_no_request_is_refused_as_aria2_does() {
     assert_eq!(all[1]["message"], "GID abcd is not found");
     assert_eq!(all[2]["message"], "Unauthorized");
     assert_eq!(all[3]["message"], "Recursive system.multicall forbidden.");
-    assert_eq!((all[4][0].as_array().expect("a list").len(), all.len()), (36, 6));
+    assert_eq!((all[4][0].as_array().expect("a list").len(), all.len()), (37, 6));
 }
 
 #[test]

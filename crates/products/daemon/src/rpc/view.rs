@@ -32,7 +32,11 @@ fn known(state: &State, job: &Job) -> Known {
     if let Some(progress) = transfer.map(|transfer| transfer.progress())
         && let Some(total_bytes) = progress.total_bytes
     {
-        (known.total_bytes, known.done_bytes) = (total_bytes, progress.done_bytes);
+        known.total_bytes = total_bytes;
+        // A run begins at zero, until it has looked at what earlier runs left.
+        if progress.done_bytes > 0 {
+            known.done_bytes = progress.done_bytes;
+        }
     }
     known
 }

@@ -24,6 +24,23 @@ const PATH: &str = "/jsonrpc";
 const JSON: &str = "application/json-rpc";
 const SCRIPT: &str = "text/javascript";
 
+/// The files of the page: path, media type and content.
+const PAGE: &[(&str, &str, &str)] = &[
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
+    ("/script.js", "text/javascript; charset=utf-8", include_str!("page/script.js")),
+];
+/// What a browser may do with the page: load nothing from other hosts, and show it in no frame.
+const PAGE_FIELDS: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+];
+
 pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Answers a request. `place` is that of the connection, which a WebSocket keeps.
@@ -45,6 +62,7 @@ pub(super) async fn answer(
 async fn route(shared: Arc<Shared>, request: Request<Incoming>, place: Arc<OwnedSemaphorePermit>) -> Answer {
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
+        (&Method::GET, path) if path != PATH => page(path),
         (_, path) if path != PATH => empty(StatusCode::NOT_FOUND),
         (&Method::GET, _) if websocket::is_wanted(&request) => websocket::answer(shared, request, place),
         (&Method::GET, _) => get(&shared, request.uri().query().unwrap_or_default()).await,
@@ -52,6 +70,17 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>, place: Arc<Owned
         (&Method::OPTIONS, _) => preflight(&shared, &request),
         _ => with(empty(StatusCode::METHOD_NOT_ALLOWED), ALLOW, "GET, POST, OPTIONS"),
     }
+}
+
+/// Answers with a file of the page. It has no secret: the browser has the token behind `#`.
+fn page(path: &str) -> Answer {
+    let Some((_, media_type, content)) = PAGE.iter().find(|(known, ..)| *known == path) else {
+        return empty(StatusCode::NOT_FOUND);
+    };
+    let answer = text(200, media_type, (*content).to_owned());
+    PAGE_FIELDS.iter().fold(answer, |answer, (name, value)| {
+        with(answer, HeaderName::from_static(name), value)
+    })
 }
 
 async fn post(shared: &Shared, request: Request<Incoming>) -> Answer {

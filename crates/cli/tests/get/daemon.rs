@@ -1,0 +1,137 @@
+//! `anabranch daemon` as a process: its output and exit status, and what a kill leaves.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::common::fetch::{Running, checksum, run, spawn};
+use crate::common::{anabranch, noise, wait_until};
+use crate::peers::site::Site;
+
+/// A daemon in a directory of its own.
+struct Bed {
+    dir: TempDir,
+    running: Running,
+    address: String,
+}
+
+/// Makes a command that runs a daemon in `dir`.
+fn command(dir: &Path, more: &[&str]) -> std::process::Command {
+    let mut command = anabranch();
+    command.args(["daemon", "--json", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.join("files"));
+    command.arg("--state").arg(dir.join("state")).args(more);
+    command
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("files")).expect("made");
+        Self::again(dir)
+    }
+
+    /// Starts a daemon where another one was.
+    fn again(dir: TempDir) -> Self {
+        let running = spawn(command(dir.path(), &[]));
+        let listening = running.wait_event(|event| event["event"] == "listening");
+        let address = listening["addresses"][0].as_str().expect("an address").to_owned();
+        Self { dir, running, address }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn call(&self, method: &str, params: Value) -> Value {
+        let token = fs::read_to_string(self.path("state/token")).expect("a token");
+        let Value::Array(mut params) = params else { panic!("a list of parameters") };
+        params.insert(0, json!(format!("token:{}", token.trim())));
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        let head = "POST /jsonrpc HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length:";
+        write!(stream, "{head} {}\r\n\r\n{body}", body.len()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let answer: Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(answer.get("error"), None, "{method}");
+        answer["result"].clone()
+    }
+
+    fn done_bytes(&self, gid: &Value) -> u64 {
+        let job = self.call("aria2.tellStatus", json!([gid]));
+        job["completedLength"].as_str().expect("a text").parse().expect("a number")
+    }
+
+    /// Kills the daemon (SIGKILL), and returns its directory.
+    fn kill(self) -> TempDir {
+        self.running.signal(Signal::SIGKILL);
+        let _ = self.running.end();
+        self.dir
+    }
+}
+
+#[test]
+fn a_killed_daemon_goes_on_where_it_was() {
+    let content = noise(6_000_000);
+    let sites = [Site::slow(&content, 1_000_000), Site::slow(&content, 1_000_000)];
+    let bed = Bed::new();
+    let options = json!({"checksum": checksum(&content).trim_start_matches("--checksum=")});
+    let uris = sites.each_ref().map(Site::url);
+    let gid = bed.call("aria2.addUri", json!([uris, options]));
+    let paused = bed.call("aria2.addUri", json!([[sites[0].url()], {"pause": "true", "out": "other"}]));
+    wait_until(30, || bed.done_bytes(&gid) > 1_000_000);
+    let bed = Bed::again(bed.kill());
+    assert_eq!(bed.call("aria2.tellActive", json!([["gid"]])), json!([{"gid": gid}]));
+    assert_eq!(bed.call("aria2.tellWaiting", json!([0, 9, ["gid"]])), json!([{"gid": paused}]));
+    wait_until(30, || bed.done_bytes(&gid) > 2_000_000);
+    // A request ends it in order, and the next one still knows the download.
+    assert_eq!(bed.call("aria2.shutdown", json!([])), "OK");
+    let Bed { dir, running, .. } = bed;
+    let end = running.end().expect(0);
+    assert_eq!(end.summary()["exit"], 0);
+    let bed = Bed::again(dir);
+    let done = bed.running.wait_event(|event| event["event"] == "download" && event["status"] == "complete");
+    assert_eq!((&done["gid"], done["path"].as_str().map(Path::new)), (&gid, Some(&*bed.path("files/f.bin"))));
+    assert!(fs::read(bed.path("files/f.bin")).expect("a file") == content);
+    bed.running.signal(Signal::SIGTERM);
+    bed.running.end().expect(0);
+    let asked: u64 = sites.iter().map(Site::body_bytes).sum();
+    assert!(asked < 2 * content.len() as u64, "what had come was not fetched again: {asked}");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_done() {
+    let bed = Bed::new();
+    let mode = fs::metadata(bed.path("state/token")).expect("made").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let second = run(command(bed.dir.path(), &[])).expect(1);
+    assert!(second.summary()["error"].as_str().expect("a sentence").contains("another daemon uses"));
+    let other = tempfile::tempdir().expect("a directory");
+    let taken = run(command(other.path(), &["--dir", ".", "--listen", &bed.address])).expect(2);
+    let said = taken.summary()["error"].as_str().expect("a sentence").to_owned();
+    assert!(said.contains("cannot be used multiple times"), "{said}");
+    for (more, why) in [
+        (&["--limit", "1M@08:00"][..], "time of day"),
+        (&["--limit", "fast"], "rate"),
+        (&["-j", "0"], "1..=500"),
+        (&["--via", "eth0:backup"], "without conditions"),
+        (&[], "files: No such file"),
+    ] {
+        let end = run(command(other.path(), more)).expect(2);
+        let said = end.summary()["error"].as_str().expect("a sentence").to_owned();
+        assert!(said.contains(why), "{said}");
+    }
+    fs::create_dir(other.path().join("files")).expect("made");
+    fs::write(other.path().join("state/token"), "x y").expect("written");
+    let end = run(command(other.path(), &[])).expect(2);
+    assert!(end.summary()["error"].as_str().expect("a sentence").contains("it has no token"));
+    bed.running.signal(Signal::SIGINT);
+    bed.running.end().expect(0);
+}
