@@ -59,7 +59,7 @@ class Origin(http.server.BaseHTTPRequestHandler):
     """A server of one file under every path, by ranges, at a rate."""
 
     protocol_version = "HTTP/1.1"
-    content, rate = b"", 1_000_000
+    content, rate = b"", 800_000
 
     def do_GET(self):
         first, last = 0, len(self.content) - 1
@@ -224,23 +224,31 @@ def one_download(browser, page, daemon, mirrors, digest):
     step("without it the download ends, and the file is right")
 
 
+def confirm(browser, text):
+    """Reads a dialog and clicks its button, once the dialog has come to rest."""
+    browser.has(".sweet-alert.visible", text)
+    time.sleep(0.6)
+    browser.click(".sweet-alert.visible button.confirm")
+    until("the end of the dialog", lambda: browser.send("POST", "/elements", {"using": "css selector", "value": ".sweet-alert.visible"}) == [])
+    time.sleep(0.6)
+
+
 def refused_and_removed(browser, page, daemon, mirrors):
     add(browser, page, "magnet:?xt=urn:btih:248d0a1cd08284299de78d5c1ed359bb46717d8c")
-    browser.has(".sweet-alert", "BitTorrent is not spoken here")
-    browser.click(".sweet-alert button.confirm")
+    confirm(browser, "BitTorrent is not spoken here")
     step("a magnet link is refused with words")
     add(browser, page, f"http://127.0.0.1:{mirrors[0]}/gone.iso")
     browser.open(f"{page}#!/downloading")
     select(browser, "gone.iso")
     browser.click("a[title='Delete']")
     browser.click("[ng-click='removeTasks()']")
-    browser.click(".sweet-alert button.confirm")
-    until("removed", lambda: daemon.call("tellActive") == [])
+    confirm(browser, "remove the selected task")
+    until("removed", lambda: daemon.call("tellStopped", -1, 1)[0]["status"] == "removed")
     browser.open(f"{page}#!/stopped")
     browser.has(".task-table-body", "gone.iso")
     browser.click("a[title='Delete']")
     browser.click("[ng-click='clearStoppedTasks()']")
-    browser.click(".sweet-alert button.confirm")
+    confirm(browser, "clear stopped tasks")
     until("purged", lambda: daemon.call("tellStopped", 0, 9) == [])
     step("a download is removed, and the results are purged")
 

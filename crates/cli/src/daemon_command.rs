@@ -1,6 +1,8 @@
 //! Runs `anabranch daemon`: a queue of downloads for aria2's front ends. The crate `anabranch-daemon` does
 //! the work.
 
+mod aria2c;
+
 use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
@@ -22,7 +24,7 @@ use anabranch_daemon::server::Server;
 use anabranch_daemon::token::Token;
 use anabranch_net::via::{Via, ViaError};
 use anabranch_net::{Clock, Interest, Poller, WakeReceiver};
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
@@ -53,9 +55,30 @@ const END_PATIENCE: Duration = Duration::from_secs(20);
         anabranch daemon --rpc-allow-origin-all    # for AriaNg from another site or a file\n\n\
         Then, in AriaNg's settings: address 127.0.0.1, port 6800, and the token as the secret. By hand:\n  \
         curl http://127.0.0.1:6800/jsonrpc -d '{\"id\":1,\"method\":\"aria2.addUri\",\n    \
-        \"params\":[\"token:TOKEN\",[\"https://a.example/f.iso\",\"https://b.example/f.iso\"]]}'"
+        \"params\":[\"token:TOKEN\",[\"https://a.example/f.iso\",\"https://b.example/f.iso\"]]}'",
+    args_conflicts_with_subcommands = true
 )]
 pub struct Daemon {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub run: Run,
+
+    /// What to do; without it, to run.
+    #[command(subcommand)]
+    pub command: Option<DaemonCommand>,
+}
+
+/// The commands beside the daemon itself.
+#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[derive(Clone, Debug, Subcommand)]
+pub enum DaemonCommand {
+    #[command(name = "aria2c")]
+    Aria2c(aria2c::Aria2c),
+}
+
+/// The options of the daemon.
+#[derive(Args, Clone, Debug)]
+pub struct Run {
     /// The directory that downloads go into, and do not leave
     #[arg(short, long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
@@ -135,10 +158,13 @@ struct DownloadLine {
 /// # Errors
 /// 2 if a directory or an option is wrong; 1 if the daemon cannot start.
 pub fn daemon(args: &Daemon) -> Outcome {
-    json::end(args.json, run(args))
+    match &args.command {
+        Some(DaemonCommand::Aria2c(args)) => aria2c::run(args),
+        None => json::end(args.run.json, run(&args.run)),
+    }
 }
 
-fn run(args: &Daemon) -> Outcome {
+fn run(args: &Run) -> Outcome {
     crate::descriptors::raise_limit();
     let (wake, stop) = stop_signals()?;
     let state = own_directory(args)?;
@@ -154,6 +180,7 @@ fn run(args: &Daemon) -> Outcome {
         via: args.via.iter().map(|via| via.name.clone()).collect(),
         limits: args.limit.clone(),
         options: Options::from([("max-concurrent-downloads".to_owned(), args.at_once.to_string())]),
+        is_insecure: false,
     };
     let daemon = daemon::Daemon::start(settings).map_err(|e| Failure::other(e.to_string()))?;
     tell_downloads(&daemon, args.json, args.quiet)?;
@@ -177,7 +204,7 @@ fn link(text: &str) -> Result<Via, String> {
 }
 
 /// Returns the directory of the queue, and makes it if it is missing.
-fn own_directory(args: &Daemon) -> Outcome<PathBuf> {
+fn own_directory(args: &Run) -> Outcome<PathBuf> {
     let unknown = || Failure::usage("HOME is not set: name a directory for the queue with --state");
     let dir = match &args.state {
         Some(dir) => dir.clone(),

@@ -106,6 +106,48 @@ fn a_killed_daemon_goes_on_where_it_was() {
     assert!(asked < 2 * content.len() as u64, "what had come was not fetched again: {asked}");
 }
 
+/// The lines of apt-fast and of yt-dlp, with an input file and without one.
+#[test]
+fn a_command_line_of_aria2c_fetches_its_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let content = noise(300_000);
+    let sites = [Site::good(&content), Site::good(&content)];
+    let list = dir.path().join("list");
+    let hash = checksum(&content).replace("--checksum=", "checksum=");
+    let [a, b] = sites.each_ref().map(Site::url);
+    fs::write(&list, format!("{a}\t{b}\n {hash}\n out=x.deb\n{a}\n out=sub/y.deb\n")).expect("written");
+    let aria2c = |words: &[&str]| {
+        let mut command = anabranch();
+        command.args(["daemon", "aria2c"]).args(words).current_dir(dir.path());
+        run(command)
+    };
+    let list = list.to_str().expect("text");
+    let options = ["--no-conf", "-c", "-j", "20", "-x", "10", "-s10", "--min-split-size=1M", "-m0"];
+    let end = aria2c(&[&options[..], &["-i", list, "--header", "Accept: */*", "-d", "new"]].concat()).expect(0);
+    assert_eq!(end.out.lines().count(), 2, "{}", end.out);
+    for name in ["new/x.deb", "new/sub/y.deb"] {
+        assert!(fs::read(dir.path().join(name)).expect(name) == content, "{name}");
+    }
+    let fields = |site: &Site| site.seen().iter().filter(|one| one.field("accept") == Some("*/*")).count();
+    assert!(fields(&sites[0]) > 0);
+    aria2c(&["--dir", ".", "--out", "v.mp4", "-x16", "--auto-file-renaming=false", "-q", "--", &a]).expect(0);
+    assert!(fs::read(dir.path().join("v.mp4")).expect("a file") == content);
+    // What is there with the right hash is kept, and another file is not replaced.
+    aria2c(&["-o", "v.mp4", &format!("--{hash}"), &a]).expect(0);
+    fs::write(dir.path().join("v.mp4"), "mine").expect("written");
+    let end = aria2c(&["-o", "v.mp4", &format!("--{hash}"), &a]).expect(6);
+    assert!(end.err.contains("allow-overwrite"), "{}", end.err);
+    for (words, code, why) in [
+        (&["--no-such"][..], 2, "no option --no-such"),
+        (&["-q"], 2, "no URI is named"),
+        (&["magnet:?xt=urn:btih:0"], 2, "magnet"),
+        (&["-i", "none"], 2, "cannot read none"),
+    ] {
+        let end = aria2c(words).expect(code);
+        assert!(end.err.contains(why), "{}", end.err);
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_before_anything_is_done() {
     let bed = Bed::new();

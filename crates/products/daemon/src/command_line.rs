@@ -141,9 +141,9 @@ fn split(word: &str) -> Result<Option<(String, Option<String>)>, String> {
     let value = match (rest, takes_value) {
         ("", _) => None,
         (rest, true) => Some(rest.trim_start_matches('=').to_owned()),
-        (rest, false) => {
-            Some(rest.strip_prefix('=').ok_or_else(|| format!("write -{letter} and -{rest} apart"))?.to_owned())
-        }
+        (rest, false) => Some(
+            rest.strip_prefix('=').ok_or_else(|| format!("write -{letter} and -{rest} apart"))?.to_owned(),
+        ),
     };
     Ok(Some(((*name).to_owned(), value)))
 }
@@ -220,7 +220,10 @@ mod tests {
         let apt_fast = apt_fast.expect("a line");
         assert_eq!(apt_fast.input_file.as_deref(), Some("/var/cache/apt/apt-fast/apt-fast.list"));
         assert_eq!((&*apt_fast.options["timeout"], &*apt_fast.options["max-tries"]), ("600", "0"));
-        assert_eq!((&*apt_fast.options["continue"], &*apt_fast.options["min-split-size"]), ("true", "1048576"));
+        assert_eq!(
+            (&*apt_fast.options["continue"], &*apt_fast.options["min-split-size"]),
+            ("true", "1048576")
+        );
         let yt_dlp = read(
             "-c --no-conf --stderr --console-log-level=warn --summary-interval=0 --download-result=hide \
              --http-accept-gzip=true --file-allocation=none -x16 -j16 -s16 --header A:1 --header B:2 \

@@ -16,7 +16,14 @@ fn rpc() -> (Rpc, TempDir) {
     let base = dir.path().join("downloads");
     fs::create_dir(&state).and_then(|()| fs::create_dir(&base)).expect("made");
     let base = Base::new(&base, false).expect("a directory");
-    let settings = Settings { base, state, via: Vec::new(), limits: Vec::new(), options: Options::new(), is_insecure: false };
+    let settings = Settings {
+        base,
+        state,
+        via: Vec::new(),
+        limits: Vec::new(),
+        options: Options::new(),
+        is_insecure: false,
+    };
     let daemon = Daemon::start(settings).expect("a daemon");
     (Rpc::new(daemon, Token::new("s").expect("a token")), dir)
 }

@@ -78,9 +78,9 @@ fn page(path: &str) -> Answer {
         return empty(StatusCode::NOT_FOUND);
     };
     let answer = text(200, media_type, (*content).to_owned());
-    PAGE_FIELDS.iter().fold(answer, |answer, (name, value)| {
-        with(answer, HeaderName::from_static(name), value)
-    })
+    PAGE_FIELDS
+        .iter()
+        .fold(answer, |answer, (name, value)| with(answer, HeaderName::from_static(name), value))
 }
 
 async fn post(shared: &Shared, request: Request<Incoming>) -> Answer {

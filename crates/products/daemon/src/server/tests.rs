@@ -45,7 +45,14 @@ impl Bed {
     fn in_directory(dir: TempDir, allows_all_origins: bool) -> Self {
         let base = Base::new(&dir.path().join("files"), false).expect("a directory");
         let state = dir.path().join("state");
-        let settings = Settings { base, state, via: Vec::new(), limits: Vec::new(), options: Options::new(), is_insecure: false };
+        let settings = Settings {
+            base,
+            state,
+            via: Vec::new(),
+            limits: Vec::new(),
+            options: Options::new(),
+            is_insecure: false,
+        };
         let daemon = Daemon::start(settings).expect("a daemon");
         let rpc = Rpc::new(daemon.clone(), Token::new("s").expect("a token"));
         let any = "127.0.0.1:0".parse().expect("an address");
