@@ -230,14 +230,9 @@ fn tell_listening(server: &Server, daemon: &daemon::Daemon, token: &Token, token
 
 /// Tells of downloads that have begun and ended, on a thread of its own.
 fn tell_downloads(daemon: &daemon::Daemon, is_json: bool, is_quiet: bool) -> Outcome {
-    let mut notices = daemon.notices();
-    let daemon = daemon.clone();
-    let tell = move || {
-        loop {
-            let Some((notice, gid)) = notices.next() else { return };
-            tell_download(&daemon, notice, gid, is_json, is_quiet);
-        }
-    };
+    let (notices, daemon) = (daemon.notices(), daemon.clone());
+    let tell =
+        move || notices.for_each(|(notice, gid)| tell_download(&daemon, notice, gid, is_json, is_quiet));
     let thread = thread::Builder::new().name("notices".into()).spawn(tell);
     thread.map(drop).map_err(|e| Failure::other(format!("cannot start a thread: {e}")))
 }

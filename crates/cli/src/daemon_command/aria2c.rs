@@ -55,6 +55,14 @@ pub struct Aria2c {
 pub(super) fn run(args: &Aria2c) -> Outcome {
     crate::descriptors::raise_limit();
     let line = CommandLine::read(args.arguments.iter().cloned()).map_err(Failure::usage)?;
+    if line.wants_version {
+        stdout::line(format!("aria2 version 1.37.0 (anabranch {})", env!("CARGO_PKG_VERSION")));
+        return Ok(());
+    }
+    if line.wants_help {
+        let mut help = <Aria2c as Args>::augment_args(clap::Command::new("anabranch daemon aria2c"));
+        return stdout::print(help.render_long_help().to_string());
+    }
     let jobs = jobs(&line)?;
     let dir = line.dir.as_deref().map_or(Path::new("."), Path::new);
     let cannot = |e| Failure::target(format!("cannot use the directory {}: {e}", show(dir))).at(dir);

@@ -19,6 +19,10 @@ pub struct CommandLine {
     pub is_insecure: bool,
     /// Whether nothing is printed but errors.
     pub is_quiet: bool,
+    /// Whether only the help is wanted.
+    pub wants_help: bool,
+    /// Whether only the version is wanted.
+    pub wants_version: bool,
 }
 
 /// The short options, the long ones that they stand for, and whether they have a value.
@@ -26,6 +30,7 @@ const SHORT: &[(char, &str, bool)] = &[
     ('a', "file-allocation", true),
     ('c', "continue", false),
     ('d', "dir", true),
+    ('h', "help", false),
     ('i', "input-file", true),
     ('j', "max-concurrent-downloads", true),
     ('k', "min-split-size", true),
@@ -41,6 +46,7 @@ const SHORT: &[(char, &str, bool)] = &[
     ('t', "timeout", true),
     ('u', "max-upload-limit", true),
     ('U', "user-agent", true),
+    ('v', "version", false),
     ('V', "check-integrity", false),
     ('x', "max-connection-per-server", true),
     ('Z', "force-sequential", false),
@@ -99,6 +105,8 @@ impl CommandLine {
         match name.as_str() {
             "input-file" => self.input_file = Some(value),
             "dir" => self.dir = Some(value),
+            "help" => self.wants_help = true,
+            "version" => self.wants_version = true,
             "quiet" => self.is_quiet = value == "true",
             "check-certificate" => self.is_insecure = value == "false",
             "force-sequential" => {}
@@ -154,7 +162,7 @@ fn has_value(name: &str) -> Result<bool, String> {
         return Ok(*has_value);
     }
     match name {
-        "quiet" | "force-sequential" | "enable-rpc" => Ok(false),
+        "help" | "version" | "quiet" | "force-sequential" | "enable-rpc" => Ok(false),
         "input-file" => Ok(true),
         _ => match OptionRule::named(name) {
             Some(rule) => Ok(!matches!(rule.kind, Kind::Bool)),
@@ -236,6 +244,7 @@ mod tests {
         assert!(yt_dlp.is_insecure && yt_dlp.dir.as_deref() == Some("/tmp/"));
         let two = read("-x2 http://a.example/f http://b.example/f").expect("a line");
         assert_eq!(two.files, [["http://a.example/f", "http://b.example/f"]]);
+        assert!(read("-v").expect("a line").wants_version && read("--help=#all").expect("a line").wants_help);
         assert_eq!(read("-Z http://a.example/f http://b.example/g").expect("a line").files.len(), 2);
     }
 

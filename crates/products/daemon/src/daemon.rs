@@ -256,21 +256,25 @@ impl Inner {
 pub struct Notices(broadcast::Receiver<(Notice, Gid)>);
 
 impl Notices {
-    /// Returns the next one, on a thread; `None` if the daemon is gone.
-    pub fn next(&mut self) -> Option<(Notice, Gid)> {
+    /// Returns the next one, in a task; `None` if the daemon is gone.
+    pub async fn recv(&mut self) -> Option<(Notice, Gid)> {
         loop {
-            match self.0.blocking_recv() {
+            match self.0.recv().await {
                 Ok(notice) => return Some(notice),
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
         }
     }
+}
 
-    /// Returns the next one, in a task; `None` if the daemon is gone.
-    pub async fn recv(&mut self) -> Option<(Notice, Gid)> {
+/// Waits for the next one on a thread; ends when the daemon is gone.
+impl Iterator for Notices {
+    type Item = (Notice, Gid);
+
+    fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.0.recv().await {
+            match self.0.blocking_recv() {
                 Ok(notice) => return Some(notice),
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,

@@ -303,7 +303,7 @@ pub const OPTIONS: &[OptionRule] = &[
     option("timeout", Kind::Int(1, 600), Some("60"), Job, Obeyed),
     option("uri-selector", Kind::Word(&["inorder", "feedback", "adaptive"]), Some("feedback"), Job, Idle),
     option("use-head", Kind::Bool, Some("false"), Job, Idle),
-    option("user-agent", Kind::Text, None, Job, Obeyed),
+    option("user-agent", Kind::Text, Some(concat!("anabranch/", env!("CARGO_PKG_VERSION"))), Job, Obeyed),
 ];
 
 const fn option(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::params::Params;
-use super::{Call, Failure};
+use super::{Call, Failure, globals, lists};
 use crate::job::Status;
 use crate::queue::Queue;
 
@@ -81,19 +81,19 @@ impl Call<'_> {
             "aria2.changePosition" => self.change_position(params),
             "aria2.changeUri" => self.change_uri(params),
             "aria2.changeOption" => self.change_option(params),
-            "aria2.getOption" => self.option(params),
-            "aria2.tellStatus" => self.tell_status(params),
-            "aria2.getUris" => self.uris(params),
-            "aria2.getFiles" => self.files(params),
-            "aria2.getServers" => self.servers(params),
-            "aria2.getPeers" => self.peers(params),
-            "anabranch.tellPaths" => self.paths(params),
-            "aria2.tellActive" => self.tell_active(params),
-            "aria2.tellWaiting" => self.tell_page(params, Status::Waiting),
-            "aria2.tellStopped" => self.tell_page(params, Status::Complete),
-            "aria2.getGlobalStat" => Ok(self.global_stat()),
-            "aria2.getGlobalOption" => Ok(self.global_option()),
-            "aria2.changeGlobalOption" => self.change_global_option(params),
+            "aria2.getOption" => lists::option(self, params),
+            "aria2.tellStatus" => lists::tell_status(self, params),
+            "aria2.getUris" => lists::uris(self, params),
+            "aria2.getFiles" => lists::files(self, params),
+            "aria2.getServers" => lists::servers(self, params),
+            "aria2.getPeers" => lists::peers(self, params),
+            "anabranch.tellPaths" => lists::paths(self, params),
+            "aria2.tellActive" => lists::tell_active(self, params),
+            "aria2.tellWaiting" => lists::tell_page(self, params, Status::Waiting),
+            "aria2.tellStopped" => lists::tell_page(self, params, Status::Complete),
+            "aria2.getGlobalStat" => Ok(globals::stat(self)),
+            "aria2.getGlobalOption" => Ok(globals::option(self)),
+            "aria2.changeGlobalOption" => globals::change(self, params),
             "aria2.getVersion" => Ok(json!({
                 "version": "1.37.0",
                 "enabledFeatures": ["Async DNS", "HTTPS", "Message Digest", "Metalink"],
