@@ -62,6 +62,8 @@ pub enum Command {
     Demo(Demo),
     #[cfg(feature = "cache")]
     Cache(crate::cache_command::Cache),
+    #[cfg(feature = "daemon")]
+    Daemon(crate::daemon_command::Daemon),
     #[cfg(feature = "lab")]
     Lab(crate::lab_command::args::Lab),
     #[cfg(feature = "lab")]

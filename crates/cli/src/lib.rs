@@ -18,6 +18,7 @@
 //! * [`signals`]: turns Ctrl-C into a stop.
 //! * [`demo`]: a real transfer on this machine alone.
 //! * `anabranch-cache`: `cache_command`, what updaters fetch, verified and kept.
+//! * `anabranch-daemon`: `daemon_command`, a queue of downloads.
 //! * `anabranch-lab`: `lab_command`, experiments from scenario files; `soak`, everything in random worlds.
 //! * `anabranch-kernel`: `kernel_command`, congestion control inside Linux.
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
@@ -34,8 +35,10 @@
 pub mod args;
 #[cfg(feature = "cache")]
 pub mod cache_command;
+#[cfg(feature = "daemon")]
+pub mod daemon_command;
 pub mod demo;
-#[cfg(any(feature = "network", feature = "proxy"))]
+#[cfg(any(feature = "daemon", feature = "network", feature = "proxy"))]
 mod descriptors;
 pub mod dispatch;
 pub mod exit;
@@ -69,6 +72,8 @@ pub mod serve;
 pub mod signals;
 #[cfg(feature = "lab")]
 pub mod soak;
+#[cfg(any(feature = "daemon", feature = "proxy"))]
+mod state_dir;
 pub mod stdout;
 #[cfg(feature = "tcp")]
 pub mod tcp_command;

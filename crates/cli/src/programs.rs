@@ -38,6 +38,14 @@ pub const PROGRAMS: &[Program] = &[
         )],
     },
     Program {
+        name: "anabranch-daemon",
+        feature: "daemon",
+        commands: &[(
+            "daemon",
+            "Keep a queue of downloads, for AriaNg, Motrix and what else speaks to aria2",
+        )],
+    },
+    Program {
         name: "anabranch-lab",
         feature: "lab",
         commands: &[

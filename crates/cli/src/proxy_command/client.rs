@@ -4,10 +4,10 @@ use anabranch_proxy::client::start;
 use anabranch_proxy::config::{self, ConfigError};
 use anabranch_proxy::{Reloader, Running};
 
-use super::places::state_dir;
 use super::status::Page;
 use super::{Role, unusable, wrong};
 use crate::exit::Outcome;
+use crate::state_dir::state_dir;
 
 /// The client.
 pub(super) struct Client;

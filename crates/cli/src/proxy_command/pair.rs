@@ -6,8 +6,8 @@ use anabranch_proxy::config;
 use anabranch_proxy::keys::{Clients, ClientsError, Pairing};
 
 use super::args::{Pair, Remove};
-use super::places::state_dir;
 use crate::exit::{Failure, Outcome};
+use crate::state_dir::state_dir;
 use crate::stdout;
 use crate::view::note;
 

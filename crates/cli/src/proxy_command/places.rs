@@ -6,18 +6,11 @@ use std::path::{Path, PathBuf};
 use anabranch_kernel::uplinks::PROGRAM_STATE_DIR;
 use nix::unistd::geteuid;
 
+use crate::state_dir::state_dir;
+
 /// The directory of the sockets of root's roles; `UNIT_DIRS` has those of the units in `contrib/`.
 const ROOT_DIR: &str = "/run/anabranch-proxy";
 const UNIT_DIRS: [&str; 2] = ["/run/anabranch-proxy-client", "/run/anabranch-proxy-server"];
-
-/// Returns the default directory of keys: `$STATE_DIRECTORY`, which systemd sets,
-/// `$XDG_STATE_HOME/anabranch`, or `~/.local/state/anabranch`.
-pub(super) fn state_dir() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    absolute("STATE_DIRECTORY")
-        .or_else(|| absolute("XDG_STATE_HOME").map(|dir| dir.join("anabranch")))
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state/anabranch")))
-}
 
 /// Returns the directory of a role's socket: `$RUNTIME_DIRECTORY`, which systemd sets,
 /// `$XDG_RUNTIME_DIR/anabranch`, [`ROOT_DIR`] for root, or the directory of keys.

@@ -4,10 +4,10 @@ use anabranch_proxy::config::{self, ConfigError};
 use anabranch_proxy::server::start;
 use anabranch_proxy::{Reloader, Running};
 
-use super::places::state_dir;
 use super::status::Page;
 use super::{Role, unusable, wrong};
 use crate::exit::Outcome;
+use crate::state_dir::state_dir;
 
 /// The server.
 pub(super) struct Server;

@@ -12,10 +12,11 @@ use console::Term;
 use nix::unistd::geteuid;
 
 use super::args::Status;
-use super::places::{all_dirs, own_dir, state_dir};
+use super::places::{all_dirs, own_dir};
 use super::view::View;
 use crate::exit::{Failure, Outcome};
 use crate::json;
+use crate::state_dir::state_dir;
 use crate::stdout;
 use crate::view::{Column, bytes, duration, plural, printable, rate, table};
 

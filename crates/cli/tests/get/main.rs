@@ -6,6 +6,7 @@ mod peers;
 
 mod cli;
 mod contradictions;
+mod daemon;
 mod demo;
 mod faults;
 mod faults_files;

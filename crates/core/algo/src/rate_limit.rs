@@ -19,11 +19,17 @@ const BURST_BYTES_MIN: u64 = 16_500;
 /// The least that a receiver should ask for at once, in bytes: smaller pieces cost more than they smooth.
 const PIECE_BYTES_MIN: u64 = 4_096;
 
+/// The number that stands for no rate.
+const UNLIMITED: u64 = u64::MAX;
+
 /// A token bucket, kept as the time at which all that was sent will be paid for. All users of a bucket must
 /// take the time from one clock.
 #[derive(Debug)]
 pub struct RateLimiter {
-    rate: Option<Rate>,
+    /// The rate in bytes a second, or [`UNLIMITED`].
+    rate: AtomicU64,
+    /// Whether the rate may change while the bucket is used.
+    is_changeable: bool,
     /// The time at which all bytes are paid for, in nanoseconds.
     paid: AtomicU64,
 }
@@ -32,7 +38,33 @@ impl RateLimiter {
     /// Creates a limit of `rate`; no limit if there is no rate.
     #[must_use]
     pub const fn new(rate: Option<Rate>) -> Self {
-        Self { rate, paid: AtomicU64::new(0) }
+        Self { rate: AtomicU64::new(number(rate)), is_changeable: false, paid: AtomicU64::new(0) }
+    }
+
+    /// Creates a limit of `rate` that [`set`](Self::set) may change.
+    #[must_use]
+    pub const fn changeable(rate: Option<Rate>) -> Self {
+        Self { is_changeable: true, ..Self::new(rate) }
+    }
+
+    /// Changes the rate for all bytes that are reserved from now on. What was reserved before stays due when
+    /// it was.
+    ///
+    /// # Panics
+    /// If the limit was not made by [`changeable`](Self::changeable): its users may have left it out.
+    pub fn set(&self, rate: Option<Rate>) {
+        assert!(self.is_changeable, "a fixed limit cannot be changed");
+        // No other data depends on this number, so any memory order will do.
+        self.rate.store(number(rate), Ordering::Relaxed);
+    }
+
+    /// Returns the rate; `None` if there is no limit now.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        match self.rate.load(Ordering::Relaxed) {
+            UNLIMITED => None,
+            rate => Some(Rate::from_bytes(rate)),
+        }
     }
 
     /// Reserves `bytes` bytes. Returns the time at which they are to be sent, which may have passed.
@@ -42,7 +74,7 @@ impl RateLimiter {
 
     /// Returns when `bytes` bytes that go after all others begin, and when they end.
     fn take(&self, now: Time, bytes: usize) -> (Time, Time) {
-        let Some(rate) = self.rate else { return (now, now) };
+        let Some(rate) = self.rate() else { return (now, now) };
         // Time in which nothing was sent gives credit for one burst at most.
         let credit = now.as_nanos().saturating_sub(BURST.as_nanos());
         let cost = rate.time_for(bytes as u64).as_nanos();
@@ -54,10 +86,10 @@ impl RateLimiter {
         (Time::from_nanos(begin), Time::from_nanos(begin.saturating_add(cost)))
     }
 
-    /// Whether there is a limit.
+    /// Whether there is a limit, or may be one later.
     #[must_use]
-    pub const fn is_set(&self) -> bool {
-        self.rate.is_some()
+    pub fn is_set(&self) -> bool {
+        self.is_changeable || self.rate().is_some()
     }
 
     /// Returns the most bytes that should be sent at once.
@@ -76,19 +108,37 @@ impl RateLimiter {
     /// Returns the bytes that pass in `span`, but not less than `least`.
     fn bytes_in(&self, span: Span, least: u64) -> usize {
         let bytes = |rate: Rate| usize::try_from(rate.bytes_in(span).max(least)).unwrap_or(usize::MAX);
-        self.rate.map_or(usize::MAX, bytes)
+        self.rate().map_or(usize::MAX, bytes)
+    }
+}
+
+/// Returns the number that stands for a rate.
+const fn number(rate: Option<Rate>) -> u64 {
+    match rate {
+        Some(rate) => rate.as_bytes(),
+        None => UNLIMITED,
     }
 }
 
 /// The limits that one receiver obeys together. There may be none.
 #[derive(Clone, Debug, Default)]
-pub struct RateLimits(Vec<Arc<RateLimiter>>);
+pub struct RateLimits(Vec<(Arc<RateLimiter>, Span)>);
 
 impl RateLimits {
     /// Creates the limits of all these limiters that have a rate.
     #[must_use]
     pub fn new(limiters: impl IntoIterator<Item = Arc<RateLimiter>>) -> Self {
-        Self(limiters.into_iter().filter(|limiter| limiter.is_set()).collect())
+        Self(limiters.into_iter().filter(|limiter| limiter.is_set()).map(|one| (one, Span::ZERO)).collect())
+    }
+
+    /// Adds a limiter that takes the time from an older clock. `ahead` is what that clock shows when the
+    /// receiver's clock shows zero.
+    #[must_use]
+    pub fn and(mut self, limiter: Arc<RateLimiter>, ahead: Span) -> Self {
+        if limiter.is_set() {
+            self.0.push((limiter, ahead));
+        }
+        self
     }
 
     /// Whether there is no limit.
@@ -100,7 +150,10 @@ impl RateLimits {
     /// Records that `bytes` bytes have been asked for or read. Returns the time before which no more should
     /// be, which may have passed.
     pub fn charge(&self, now: Time, bytes: usize) -> Time {
-        self.0.iter().map(|limiter| limiter.take(now, bytes).1).max().unwrap_or(now)
+        let end = |(limiter, ahead): &(Arc<RateLimiter>, Span)| {
+            Time::ZERO + limiter.take(now + *ahead, bytes).1.since(Time::ZERO + *ahead)
+        };
+        self.0.iter().map(end).max().unwrap_or(now)
     }
 
     /// Returns the most bytes that should be asked for or read at once.
@@ -117,7 +170,7 @@ impl RateLimits {
     }
 
     fn bytes_in(&self, span: Span, least: u64) -> usize {
-        self.0.iter().map(|limiter| limiter.bytes_in(span, least)).min().unwrap_or(usize::MAX)
+        self.0.iter().map(|(limiter, _)| limiter.bytes_in(span, least)).min().unwrap_or(usize::MAX)
     }
 }
 
@@ -160,6 +213,28 @@ mod tests {
         let limit = RateLimiter::new(None);
         assert!((0..1_000).all(|_| limit.reserve(Time::ZERO, 1 << 20) == Time::ZERO));
         assert_eq!(limit.queue_bytes(5), 5);
+    }
+
+    #[test]
+    fn a_limit_changes_for_receivers_of_two_clocks() {
+        let limit = Arc::new(RateLimiter::changeable(None));
+        let ahead = Span::from_secs(1_000);
+        let both = [RateLimits::default(), RateLimits::new([])];
+        let [old, new] = both.map(|none| none.and(Arc::clone(&limit), Span::ZERO));
+        let new = RateLimits(new.0.into_iter().map(|(limiter, _)| (limiter, ahead)).collect());
+        let now = Time::from_nanos(77);
+        assert!(!old.is_none() && old.charge(now + ahead, 1 << 30) == now + ahead);
+        limit.set(Some(Rate::from_bytes(1_000_000)));
+        let mut due = [now + ahead, now];
+        let mut got = 0_u64;
+        while due[1].since(now) < Span::from_secs(10) {
+            due = [old.charge(due[0], 4_096), new.charge(due[1], 4_096)];
+            got += 2 * 4_096;
+        }
+        assert!((9_980_000..10_040_000).contains(&got), "{got}");
+        assert!(due[0].since(due[1]) <= ahead, "the second was charged after the first");
+        limit.set(None);
+        assert_eq!((new.charge(now, 1 << 30), limit.rate()), (now, None));
     }
 
     #[test]

@@ -76,7 +76,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anabranch_algo::Rate;
-use anabranch_net::Resolver;
+use anabranch_net::{Resolver, SharedLimit};
 
 use crate::checksum::KnownHash;
 use crate::network::Place;
@@ -207,6 +207,26 @@ impl Get {
     #[must_use]
     pub const fn limit(mut self, rate: Rate) -> Self {
         self.settings.limit = Some(rate);
+        self
+    }
+
+    /// Receives no faster than `limit` allows, together with all transfers that have the same limit. The rate
+    /// may change while they run. Several limits hold at once, with [`limit`](Self::limit) too.
+    ///
+    /// ```no_run
+    /// use anabranch::{Get, Rate, SharedLimit};
+    ///
+    /// let limit = SharedLimit::new(Some(Rate::from_bytes(1_000_000)));
+    /// let urls = ["https://a.example/1", "https://a.example/2"];
+    /// let start = |url| Get::new([url])?.limited_by(&limit).to_directory(".").start();
+    /// let transfers = urls.into_iter().map(start).collect::<anabranch::Result<Vec<_>>>()?;
+    /// limit.set(None);
+    /// # drop(transfers);
+    /// # Ok::<(), anabranch::Error>(())
+    /// ```
+    #[must_use]
+    pub fn limited_by(mut self, limit: &SharedLimit) -> Self {
+        self.settings.shared_limits.push(limit.clone());
         self
     }
 

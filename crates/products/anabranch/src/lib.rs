@@ -71,7 +71,7 @@
 //!   file that is read in order while it arrives. [`Ranges`]: parts of a file without the rest. [`Checksum`]:
 //!   a hash that a file must have. [`controllers`] and [`slow_starts`]: the names that [`Get::controller`]
 //!   takes.
-//! * [`Client`]: threads that many transfers share.
+//! * [`Client`]: threads that many transfers share. [`SharedLimit`]: a rate limit that many transfers share.
 //! * [`Event`], [`Control`], [`Stop`]: the events of an operation, a caller's answers, and a way to stop it.
 //! * [`Progress`], [`Report`]: the progress of a transfer, and its outcome. [`Error`]: the reason of a
 //!   failure, with its [`ErrorKind`], the [`ErrorPlace`] that it is about, and the settings that would help
@@ -135,3 +135,4 @@ pub use serve::{Serve, Source};
 pub use stop::Stop;
 
 pub use anabranch_algo::Rate;
+pub use anabranch_net::SharedLimit;

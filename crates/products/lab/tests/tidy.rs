@@ -83,6 +83,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("products/anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),
     ("products/network", &["algo", "topology", "mmtp", "overlay", "net", "anabranch"]),
     ("products/cache", &["algo", "net", "http", "anabranch"]),
+    ("products/daemon", &["net", "anabranch"]),
     ("products/proxy", &["algo", "mptcp", "net", "mptcp-udp", "kernel", "http"]),
     (
         "products/lab",
@@ -116,6 +117,7 @@ const LAW: &[(&str, &[&str])] = &[
             "drive",
             "cache",
             "cdn",
+            "daemon",
         ],
     ),
 ];

@@ -28,6 +28,12 @@ impl Clock {
         Time::from_nanos(monotonic_nanos().saturating_sub(self.origin_nanos))
     }
 
+    /// Returns how much later than `other` this clock was started; zero if it was started earlier.
+    #[must_use]
+    pub const fn after(&self, other: &Self) -> Span {
+        Span::from_nanos(self.origin_nanos.saturating_sub(other.origin_nanos))
+    }
+
     /// Blocks this thread until `deadline`; returns at once if the deadline has passed.
     pub fn sleep_until(&self, deadline: Time) {
         loop {

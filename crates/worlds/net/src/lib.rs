@@ -74,7 +74,7 @@ pub mod via;
 pub use clock::Clock;
 pub use egress::{Egress, other_egresses, usable_egresses};
 pub use interface::{Interface, interfaces, is_link_local};
-pub use limits::Limits;
+pub use limits::{Limits, SharedLimit};
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;
 pub use nearest::nearest;

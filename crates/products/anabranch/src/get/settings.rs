@@ -8,6 +8,7 @@ use anabranch_algo::Rate;
 use anabranch_algo::control::{ALGORITHMS, Algorithm};
 use anabranch_http::client::Options;
 use anabranch_mirror::url::Url;
+use anabranch_net::SharedLimit;
 
 use super::controllers::unknown_controller;
 use super::document;
@@ -34,6 +35,8 @@ pub(super) struct Settings {
     pub(super) from: Vec<String>,
     pub(super) via: Vec<(String, Option<Rate>)>,
     pub(super) limit: Option<Rate>,
+    /// The limits that other transfers share.
+    pub(super) shared_limits: Vec<SharedLimit>,
     pub(super) controller: String,
     pub(super) groups: Groups,
     pub(super) timeout: Duration,
@@ -56,6 +59,7 @@ impl Default for Settings {
             from: Vec::new(),
             via: Vec::new(),
             limit: None,
+            shared_limits: Vec::new(),
             controller: ALGORITHMS[0].name.to_owned(),
             groups: Groups::default(),
             timeout: TIMEOUT,
@@ -117,6 +121,7 @@ impl Settings {
     /// not exist.
     pub(super) fn request(self, named: &Locators) -> Result<Request> {
         let (via, limits) = local_ends(&self.via, self.limit)?;
+        let limits = limits.shared(self.shared_limits);
         let algorithm =
             Algorithm::by_name(&self.controller).ok_or_else(|| unknown_controller(&self.controller))?;
         let ListedHash { digests, name: listed_name } =

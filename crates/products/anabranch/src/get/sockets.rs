@@ -77,7 +77,7 @@ impl Sockets {
             stop: observer.stop().clone(),
             resolved: wake.waker().task_waker(),
             wake,
-            options: Options { clock, ..options.clone() },
+            options: Options { clock, limits: options.limits.clone().on(clock), ..options.clone() },
             client: None,
             fetches: BTreeSet::new(),
             first_fetch: 0,
