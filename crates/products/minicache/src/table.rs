@@ -1,0 +1,307 @@
+//! The table in memory, and opens by name: no lock, no allocation.
+//!
+//! The index has a word of 64 bits for each name of each entry, in buckets of eight, a cache line each. A name
+//! belongs into the bucket that its first bytes say, or into one of the next three. A word holds 32 further bits
+//! of the name, the slot, and whether the entry's check has been made: it is made when the entry is first found,
+//! so that a start need not hash the table.
+//!
+//! One thread at a time changes the table ([`insert`](Table::insert), [`close`](Table::close),
+//! [`clear`](Table::clear)); any number look names up meanwhile. A slot that is pinned is not closed, so that
+//! the chunks of an object that is being sent are not given to another one.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use anabranch_cache::digest::Digest;
+
+use crate::disk::Disk;
+use crate::layout::{DIGEST_AT, ENTRY_BYTES, Entry, GENERATION_AT, Layout, ROOT_AT, names_unchecked};
+use crate::name::Name;
+
+/// The words of a bucket: those of a cache line.
+const BUCKET_WORDS: usize = 8;
+/// The buckets that a name may be in. At most half of all words are used, so that four full buckets in a row do
+/// not happen by chance.
+const BUCKETS_TRIED: usize = 4;
+/// The words of the index for each entry: two names, and as many free ones.
+const WORDS_PER_ENTRY: usize = 4;
+const ENTRY_WORDS: usize = ENTRY_BYTES / 8;
+/// The bytes of the table that are read at once.
+const READ_BYTES: usize = 256 << 10;
+
+/// The bit of a word of the index that says that the entry's check has been made.
+const CHECKED: u64 = 1 << 31;
+/// The bits of a word that hold the slot, plus one.
+const SLOT_BITS: u64 = CHECKED - 1;
+/// The bit of a slot's pins that says that the slot is closed.
+const CLOSED: u32 = 1 << 31;
+
+/// The use of an object since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The answers that began.
+    pub hits: u64,
+    /// The bytes of it that were sent.
+    pub bytes: u64,
+    /// The second of the last answer, counted from the start of the process; 0 if there was none.
+    pub last_s: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    hits: AtomicU64,
+    bytes: AtomicU64,
+    last_s: AtomicU64,
+}
+
+/// An object that was found: as much of its entry as an open needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The number of its entry.
+    pub slot: u32,
+    /// The entry's generation.
+    pub generation: u64,
+    /// The length in bytes.
+    pub length: u64,
+    /// The first of its chunks.
+    pub first_chunk: u64,
+}
+
+/// The index has no place left near where a name belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowded;
+
+/// The table of an image, in memory.
+#[derive(Debug)]
+pub struct Table {
+    layout: Layout,
+    words: Box<[AtomicU64]>,
+    index: Box<[AtomicU64]>,
+    pins: Box<[AtomicU32]>,
+    uses: Box<[Counted]>,
+}
+
+fn zeros<T: Default>(count: usize) -> Box<[T]> {
+    (0..count).map(|_| T::default()).collect()
+}
+
+impl Table {
+    /// Reads the table of an image.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(disk: &dyn Disk, layout: Layout) -> io::Result<Self> {
+        let entries = layout.entries() as usize;
+        let mut words = Vec::with_capacity(entries * ENTRY_WORDS);
+        let mut index = zeros::<AtomicU64>(entries * WORDS_PER_ENTRY);
+        let mut buffer = vec![0; READ_BYTES.min(entries * ENTRY_BYTES)];
+        for first in (0..layout.entries()).step_by(buffer.len() / ENTRY_BYTES) {
+            disk.read_at(layout.entry_at(first), &mut buffer)?;
+            for (slot, bytes) in (first..).zip(buffer.as_chunks::<ENTRY_BYTES>().0) {
+                words
+                    .extend(bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))));
+                for name in names_unchecked(bytes).into_iter().flatten() {
+                    // An entry that finds no place is not found; `Image::check` tells it.
+                    if let Some(word) = free_word(&index, &name) {
+                        *index[word].get_mut() = word_of(&name, slot);
+                    }
+                }
+            }
+        }
+        let words = words.into_boxed_slice();
+        Ok(Self { layout, words, index, pins: zeros(entries), uses: zeros(entries) })
+    }
+
+    /// Returns the shape of the image.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Finds an object by its name, which is compared as a whole.
+    #[must_use]
+    pub fn find(&self, name: &Name) -> Option<Found> {
+        let tag = name.word(8) & !u64::from(u32::MAX);
+        for place in places(&self.index, name) {
+            let word = self.index[place].load(Ordering::Acquire);
+            if word & !u64::from(u32::MAX) != tag || word & SLOT_BITS == 0 {
+                continue;
+            }
+            let slot = (word & SLOT_BITS) as u32 - 1;
+            if !self.has_name(slot, name) {
+                continue;
+            }
+            if word & CHECKED == 0 {
+                if self.entry(slot).is_none() {
+                    continue;
+                }
+                let checked = word | CHECKED;
+                let (all, seen) = (Ordering::AcqRel, Ordering::Relaxed);
+                let _ = self.index[place].compare_exchange(word, checked, all, seen);
+            }
+            let [generation, length, first_chunk] = [1, 2, 3].map(|at| self.word(slot, at));
+            return Some(Found { slot, generation, length, first_chunk });
+        }
+        None
+    }
+
+    /// Pins an object that was found, and returns its entry. Returns `None` if the slot has been given to
+    /// another one meanwhile. The caller calls [`unpin`](Self::unpin) once.
+    #[must_use]
+    pub fn pin(&self, found: &Found) -> Option<Entry> {
+        let pins = self.pins[found.slot as usize].fetch_add(1, Ordering::AcqRel);
+        let entry = (pins & CLOSED == 0).then(|| self.entry(found.slot)).flatten();
+        let same = entry.filter(|entry| entry.generation == found.generation);
+        if same.is_none() {
+            self.unpin(found.slot);
+        }
+        same
+    }
+
+    /// Ends one use of a slot that [`pin`](Self::pin) began.
+    pub fn unpin(&self, slot: u32) {
+        self.pins[slot as usize].fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Returns the entry of a slot, after its check. Returns `None` if it is empty or damaged.
+    #[must_use]
+    pub fn entry(&self, slot: u32) -> Option<Entry> {
+        let mut bytes = [0; ENTRY_BYTES];
+        let words = self.words(slot);
+        // Most slots of a new image are empty: one word tells.
+        if words[0].load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *to = word.load(Ordering::Acquire).to_le_bytes();
+        }
+        Entry::parse(&bytes, &self.layout)
+    }
+
+    /// Returns the slots whose entries are whole, with these.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, Entry)> {
+        (0..self.layout.entries()).filter_map(|slot| Some((slot, self.entry(slot)?)))
+    }
+
+    /// Returns whether a slot has bytes that are neither zeros nor a whole entry.
+    #[must_use]
+    pub fn is_damaged(&self, slot: u32) -> bool {
+        let is_zero = self.words(slot).iter().all(|word| word.load(Ordering::Relaxed) == 0);
+        !is_zero && self.entry(slot).is_none()
+    }
+
+    /// Puts an entry into a slot that is empty or damaged, after it was written.
+    ///
+    /// # Errors
+    /// [`Crowded`] if a name finds no place; the slot is as it was.
+    pub fn insert(&self, slot: u32, entry: &Entry) -> Result<(), Crowded> {
+        let names = entry.names();
+        let [Some(first), Some(second)] = names.map(|name| free_word(&self.index, &name)) else {
+            return Err(Crowded);
+        };
+        let second = if first == second { next_free(&self.index, &names[1], first) } else { Some(second) };
+        let second = second.ok_or(Crowded)?;
+        let bytes = entry.encode();
+        for (word, bytes) in self.words(slot).iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Release);
+        }
+        for (place, name) in [first, second].into_iter().zip(&names) {
+            self.index[place].store(word_of(name, slot) | CHECKED, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Makes an object that no answer uses impossible to find. Returns whether it was possible: then
+    /// [`clear`](Self::clear) follows.
+    #[must_use]
+    pub fn close(&self, slot: u32) -> bool {
+        let pins = &self.pins[slot as usize];
+        if pins.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        for name in self.entry(slot).iter().flat_map(Entry::names) {
+            for place in places(&self.index, &name) {
+                if self.index[place].load(Ordering::Acquire) & SLOT_BITS == u64::from(slot) + 1 {
+                    self.index[place].store(0, Ordering::Release);
+                }
+            }
+        }
+        true
+    }
+
+    /// Makes a slot that was closed free.
+    pub fn clear(&self, slot: u32) {
+        self.words(slot).iter().for_each(|word| word.store(0, Ordering::Release));
+        let Counted { hits, bytes, last_s } = &self.uses[slot as usize];
+        [hits, bytes, last_s].into_iter().for_each(|number| number.store(0, Ordering::Relaxed));
+        // A late reader may have added itself: it will take itself away.
+        self.pins[slot as usize].fetch_sub(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Counts an answer that began in second `now_s` of the process.
+    pub fn count_hit(&self, slot: u32, now_s: u64) {
+        let counted = &self.uses[slot as usize];
+        counted.hits.fetch_add(1, Ordering::Relaxed);
+        counted.last_s.store(now_s, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of an object that were sent.
+    pub fn count_bytes(&self, slot: u32, bytes: u64) {
+        self.uses[slot as usize].bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the use of an object since the start.
+    #[must_use]
+    pub fn uses(&self, slot: u32) -> Use {
+        let Counted { hits, bytes, last_s } = &self.uses[slot as usize];
+        let [hits, bytes, last_s] = [hits, bytes, last_s].map(|number| number.load(Ordering::Relaxed));
+        Use { hits, bytes, last_s }
+    }
+
+    fn words(&self, slot: u32) -> &[AtomicU64] {
+        &self.words[slot as usize * ENTRY_WORDS..][..ENTRY_WORDS]
+    }
+
+    fn word(&self, slot: u32, at: usize) -> u64 {
+        self.words[slot as usize * ENTRY_WORDS + at].load(Ordering::Acquire)
+    }
+
+    /// Whether the entry of a slot says that it has this name.
+    fn has_name(&self, slot: u32, name: &Name) -> bool {
+        let (at, kind) = match name {
+            Name::Root(_) => (ROOT_AT, None),
+            Name::Digest(Digest::Sha256(_)) => (DIGEST_AT, Some(0)),
+            Name::Digest(Digest::Sha512(_)) => (DIGEST_AT, Some(1)),
+            Name::Digest(Digest::Sha512Of256(_)) => (DIGEST_AT, Some(2)),
+        };
+        // The kind is the byte after the magic.
+        let same_kind = kind.is_none_or(|kind| self.word(slot, 0) >> 32 & 0xff == kind);
+        let words = name.bytes().as_chunks().0.iter();
+        same_kind && words.zip(at / 8..).all(|(word, at)| self.word(slot, at) == u64::from_le_bytes(*word))
+    }
+}
+
+const _: () = assert!(GENERATION_AT == 8, "`find` reads generation, length and first chunk as words 1 to 3");
+
+/// Returns the places of the index that a name may be in.
+fn places(index: &[AtomicU64], name: &Name) -> impl Iterator<Item = usize> + use<> {
+    let mask = index.len() - 1;
+    let first = (name.word(0) as usize).wrapping_mul(BUCKET_WORDS);
+    (0..BUCKET_WORDS * BUCKETS_TRIED).map(move |n| first.wrapping_add(n) & mask)
+}
+
+fn free_word(index: &[AtomicU64], name: &Name) -> Option<usize> {
+    next_free(index, name, usize::MAX)
+}
+
+/// Returns a free place for a name, other than `taken`.
+fn next_free(index: &[AtomicU64], name: &Name, taken: usize) -> Option<usize> {
+    places(index, name).find(|place| *place != taken && index[*place].load(Ordering::Relaxed) == 0)
+}
+
+fn word_of(name: &Name, slot: u32) -> u64 {
+    name.word(8) & !u64::from(u32::MAX) | (u64::from(slot) + 1)
+}
+
+#[cfg(test)]
+mod tests;
