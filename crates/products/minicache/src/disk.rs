@@ -23,6 +23,9 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// If the system cannot promise that.
     fn sync(&self) -> io::Result<()>;
+
+    /// Gives up the lock of the image, if there is one.
+    fn unlock(&self) {}
 }
 
 impl Disk for File {
@@ -36,5 +39,10 @@ impl Disk for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn unlock(&self) {
+        // Closing the file is not enough: a child of this process has it too until its exec(3).
+        let _ = Self::unlock(self);
     }
 }

@@ -50,6 +50,9 @@ pub enum ImageError {
     /// There is no run of free chunks that is long enough.
     #[error("there is no room for {0} bytes in one piece")]
     NoRoom(u64),
+    /// Objects share chunks: one of their entries is wrong.
+    #[error("two of its objects share chunks, so nothing can be added: `check` names them")]
+    Shared,
     /// All entries are in use.
     #[error("all entries of its table are in use")]
     NoEntry,
@@ -60,10 +63,16 @@ pub enum ImageError {
 
 /// An image that is open.
 #[derive(Debug)]
-pub struct Image<D = File> {
+pub struct Image<D: Disk = File> {
     disk: D,
     table: Table,
     space: OnceLock<Mutex<Space>>,
+}
+
+impl<D: Disk> Drop for Image<D> {
+    fn drop(&mut self) {
+        self.disk.unlock();
+    }
 }
 
 impl Image {
@@ -87,15 +96,27 @@ impl Image {
     /// # Errors
     /// If the file cannot be read, is no image, or another process uses it.
     pub fn open(path: &Path, purpose: Use) -> Result<Self, ImageError> {
-        let file = File::options().read(true).write(purpose == Use::Write).open(path)?;
-        lock(&file, purpose)?;
-        let length = file.metadata()?.len();
-        let layout = read_layout(&file)?;
-        if length < layout.image_bytes() {
-            return Err(ImageError::Short(length, layout.image_bytes()));
-        }
-        Self::of(file)
+        Self::of(open(path, purpose)?)
     }
+
+    /// Returns whether [`open`](Self::open) would work now, without reading the table.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn probe(path: &Path, purpose: Use) -> Result<(), ImageError> {
+        open(path, purpose).map(|file| Disk::unlock(&file))
+    }
+}
+
+fn open(path: &Path, purpose: Use) -> Result<File, ImageError> {
+    let file = File::options().read(true).write(purpose == Use::Write).open(path)?;
+    lock(&file, purpose)?;
+    let length = file.metadata()?.len();
+    let layout = read_layout(&file)?;
+    if length < layout.image_bytes() {
+        return Err(ImageError::Short(length, layout.image_bytes()));
+    }
+    Ok(file)
 }
 
 fn lock(file: &File, purpose: Use) -> Result<(), ImageError> {
@@ -174,6 +195,9 @@ impl<D: Disk> Image<D> {
         evicts: bool,
     ) -> Result<Writer<D>, ImageError> {
         let chunks = self.layout().chunks_of(length);
+        if self.space().shares {
+            return Err(ImageError::Shared);
+        }
         loop {
             if let Some(extent) = self.space().claim(chunks) {
                 return Ok(Writer::new(Arc::clone(self), extent, length, kind));

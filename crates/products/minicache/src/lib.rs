@@ -11,11 +11,15 @@
 //! * [`name`]: the names of objects. [`layout`]: the superblock and the entries of the table, as bytes.
 //! * [`disk`]: what an image is written to. [`table`]: the table in memory, and opens by name.
 //! * [`image`]: objects on disk: [`Image`](image::Image), its [`Writer`](image::Writer).
+//! * [`serve`]: the HTTP server, and what a miss does in peer mode.
+//! * [`keeper`]: the parent that keeps the socket and replaces a worker that dies.
 //! * [`proof`]: which blocks of an object are what was written.
 
 pub mod disk;
 pub mod image;
+pub mod keeper;
 pub mod layout;
 pub mod name;
 pub mod proof;
+pub mod serve;
 pub mod table;

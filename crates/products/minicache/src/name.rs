@@ -35,9 +35,24 @@ impl Name {
         }
     }
 
-    /// Returns 8 of the hash's bytes from `at` on as a number. They are as good as random.
-    pub(crate) fn word(&self, at: usize) -> u64 {
-        self.bytes()[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+    /// Returns by what the name is looked for.
+    pub(crate) fn key(&self) -> Key {
+        Key::of(self.bytes())
+    }
+}
+
+/// The first 16 bytes of a hash as two numbers, which are as good as random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(pub(crate) u64, pub(crate) u64);
+
+impl Key {
+    /// Returns the key of a hash of at least 16 bytes.
+    pub(crate) fn of(hash: &[u8]) -> Self {
+        let word = |at: usize| {
+            let bytes = hash.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            u64::from_le_bytes(bytes.unwrap_or_default())
+        };
+        Self(word(0), word(8))
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use anabranch_cache::digest::Digest;
 
 use crate::disk::Disk;
-use crate::layout::{DIGEST_AT, ENTRY_BYTES, Entry, GENERATION_AT, Layout, ROOT_AT, names_unchecked};
-use crate::name::Name;
+use crate::layout::{DIGEST_AT, ENTRY_BYTES, Entry, GENERATION_AT, Layout, ROOT_AT, names_at};
+use crate::name::{Key, Name};
 
 /// The words of a bucket: those of a cache line.
 const BUCKET_WORDS: usize = 8;
@@ -29,6 +29,8 @@ const ENTRY_WORDS: usize = ENTRY_BYTES / 8;
 /// The bytes of the table that are read at once.
 const READ_BYTES: usize = 256 << 10;
 
+/// The bits of a word of the index that are of the name.
+const TAG_BITS: u64 = !0 << 32;
 /// The bit of a word of the index that says that the entry's check has been made.
 const CHECKED: u64 = 1 << 31;
 /// The bits of a word that hold the slot, plus one.
@@ -93,6 +95,7 @@ impl Table {
     pub fn read(disk: &dyn Disk, layout: Layout) -> io::Result<Self> {
         let entries = layout.entries() as usize;
         let mut words = Vec::with_capacity(entries * ENTRY_WORDS);
+        anabranch_net::prefer_huge_pages(words.spare_capacity_mut());
         let mut index = zeros::<AtomicU64>(entries * WORDS_PER_ENTRY);
         let mut buffer = vec![0; READ_BYTES.min(entries * ENTRY_BYTES)];
         for first in (0..layout.entries()).step_by(buffer.len() / ENTRY_BYTES) {
@@ -100,10 +103,11 @@ impl Table {
             for (slot, bytes) in (first..).zip(buffer.as_chunks::<ENTRY_BYTES>().0) {
                 words
                     .extend(bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))));
-                for name in names_unchecked(bytes).into_iter().flatten() {
+                for at in names_at(bytes).into_iter().flatten() {
                     // An entry that finds no place is not found; `Image::check` tells it.
-                    if let Some(word) = free_word(&index, &name) {
-                        *index[word].get_mut() = word_of(&name, slot);
+                    let key = Key::of(&bytes[at..]);
+                    if let Some(word) = free_word(&index, key) {
+                        *index[word].get_mut() = word_of(key, slot);
                     }
                 }
             }
@@ -121,10 +125,11 @@ impl Table {
     /// Finds an object by its name, which is compared as a whole.
     #[must_use]
     pub fn find(&self, name: &Name) -> Option<Found> {
-        let tag = name.word(8) & !u64::from(u32::MAX);
-        for place in places(&self.index, name) {
+        let key = name.key();
+        let tag = key.1 & TAG_BITS;
+        for place in places(&self.index, key) {
             let word = self.index[place].load(Ordering::Acquire);
-            if word & !u64::from(u32::MAX) != tag || word & SLOT_BITS == 0 {
+            if word & TAG_BITS != tag || word & SLOT_BITS == 0 {
                 continue;
             }
             let slot = (word & SLOT_BITS) as u32 - 1;
@@ -196,17 +201,15 @@ impl Table {
     /// [`Crowded`] if a name finds no place; the slot is as it was.
     pub fn insert(&self, slot: u32, entry: &Entry) -> Result<(), Crowded> {
         let names = entry.names();
-        let [Some(first), Some(second)] = names.map(|name| free_word(&self.index, &name)) else {
-            return Err(Crowded);
-        };
-        let second = if first == second { next_free(&self.index, &names[1], first) } else { Some(second) };
-        let second = second.ok_or(Crowded)?;
+        let keys = names.map(|name| name.key());
+        let first = free_word(&self.index, keys[0]).ok_or(Crowded)?;
+        let second = next_free(&self.index, keys[1], first).ok_or(Crowded)?;
         let bytes = entry.encode();
         for (word, bytes) in self.words(slot).iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Release);
         }
-        for (place, name) in [first, second].into_iter().zip(&names) {
-            self.index[place].store(word_of(name, slot) | CHECKED, Ordering::Release);
+        for (place, key) in [first, second].into_iter().zip(keys) {
+            self.index[place].store(word_of(key, slot) | CHECKED, Ordering::Release);
         }
         Ok(())
     }
@@ -220,7 +223,7 @@ impl Table {
             return false;
         }
         for name in self.entry(slot).iter().flat_map(Entry::names) {
-            for place in places(&self.index, &name) {
+            for place in places(&self.index, name.key()) {
                 if self.index[place].load(Ordering::Acquire) & SLOT_BITS == u64::from(slot) + 1 {
                     self.index[place].store(0, Ordering::Release);
                 }
@@ -284,23 +287,23 @@ impl Table {
 const _: () = assert!(GENERATION_AT == 8, "`find` reads generation, length and first chunk as words 1 to 3");
 
 /// Returns the places of the index that a name may be in.
-fn places(index: &[AtomicU64], name: &Name) -> impl Iterator<Item = usize> + use<> {
+fn places(index: &[AtomicU64], key: Key) -> impl Iterator<Item = usize> + use<> {
     let mask = index.len() - 1;
-    let first = (name.word(0) as usize).wrapping_mul(BUCKET_WORDS);
+    let first = (key.0 as usize).wrapping_mul(BUCKET_WORDS);
     (0..BUCKET_WORDS * BUCKETS_TRIED).map(move |n| first.wrapping_add(n) & mask)
 }
 
-fn free_word(index: &[AtomicU64], name: &Name) -> Option<usize> {
-    next_free(index, name, usize::MAX)
+fn free_word(index: &[AtomicU64], key: Key) -> Option<usize> {
+    next_free(index, key, usize::MAX)
 }
 
 /// Returns a free place for a name, other than `taken`.
-fn next_free(index: &[AtomicU64], name: &Name, taken: usize) -> Option<usize> {
-    places(index, name).find(|place| *place != taken && index[*place].load(Ordering::Relaxed) == 0)
+fn next_free(index: &[AtomicU64], key: Key, taken: usize) -> Option<usize> {
+    places(index, key).find(|place| *place != taken && index[*place].load(Ordering::Relaxed) == 0)
 }
 
-fn word_of(name: &Name, slot: u32) -> u64 {
-    name.word(8) & !u64::from(u32::MAX) | (u64::from(slot) + 1)
+fn word_of(key: Key, slot: u32) -> u64 {
+    key.1 & TAG_BITS | (u64::from(slot) + 1)
 }
 
 #[cfg(test)]

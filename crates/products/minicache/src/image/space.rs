@@ -34,17 +34,22 @@ pub(super) struct Space {
     /// The end of each extent by its first chunk, and the slot of its object; `None` while it arrives.
     used: BTreeMap<u64, (u64, Option<u32>)>,
     taken: BTreeSet<u32>,
+    /// No chunk below it is free, so that filling an image does not walk over all of it for each object.
+    free_from: u64,
     next_slot: u32,
     generation: u64,
+    /// Whether objects share chunks, which no writer makes.
+    pub(super) shares: bool,
 }
 
 impl Space {
-    /// Works the room out from a table. If entries share chunks, which no writer does, each keeps what is its own.
+    /// Works the room out from a table.
     pub(super) fn of(table: &Table) -> Self {
         let layout = table.layout();
         let (chunks, entries) = (layout.chunks(), layout.entries());
         let (used, taken) = (BTreeMap::new(), BTreeSet::new());
-        let mut space = Self { chunks, entries, used, taken, next_slot: 0, generation: 0 };
+        let mut space =
+            Self { chunks, entries, used, taken, free_from: 0, next_slot: 0, generation: 0, shares: false };
         for (slot, entry) in table.entries() {
             let end = entry.first_chunk + layout.chunks_of(entry.id.length);
             let place = space.used.entry(entry.first_chunk).or_insert((end, Some(slot)));
@@ -52,13 +57,15 @@ impl Space {
             space.taken.insert(slot);
             space.generation = space.generation.max(entry.generation);
         }
+        space.shares = space.taken.len() != space.used.len()
+            || space.used.values().zip(space.used.keys().skip(1)).any(|((end, _), next)| end > next);
         space
     }
 
     /// Returns the free runs, in order.
     fn runs(&self) -> impl Iterator<Item = Extent> {
-        let ends = self.used.iter().map(|(first, (end, _))| (*first, *end));
-        let mut at = 0;
+        let mut at = self.free_from;
+        let ends = self.used.range(at..).map(|(first, (end, _))| (*first, *end));
         ends.chain([(self.chunks, self.chunks)]).filter_map(move |(first, end)| {
             let run = Extent { first: at, end: first };
             at = at.max(end);
@@ -70,6 +77,10 @@ impl Space {
     pub(super) fn claim(&mut self, chunks: u64) -> Option<Extent> {
         let run = self.runs().find(|run| run.end - run.first >= chunks)?;
         let extent = Extent { first: run.first, end: run.first + chunks };
+        // If it is the first run, all below its end is used now.
+        if self.runs().next().is_some_and(|first| first.first == run.first) {
+            self.free_from = extent.end;
+        }
         self.used.insert(extent.first, (extent.end, None));
         Some(extent)
     }
@@ -78,6 +89,7 @@ impl Space {
     pub(super) fn release(&mut self, extent: &Extent) {
         if let Some((_, None)) = self.used.get(&extent.first) {
             self.used.remove(&extent.first);
+            self.free_from = self.free_from.min(extent.first);
         }
     }
 
@@ -103,7 +115,12 @@ impl Space {
 
     /// Notes that a slot has no object any more.
     pub(super) fn free(&mut self, slot: u32) {
-        self.used.retain(|_, (_, its_slot)| *its_slot != Some(slot));
+        let first =
+            self.used.iter().find(|(_, (_, its_slot))| *its_slot == Some(slot)).map(|(first, _)| *first);
+        if let Some(first) = first {
+            self.used.remove(&first);
+            self.free_from = self.free_from.min(first);
+        }
         self.taken.remove(&slot);
     }
 

@@ -238,3 +238,17 @@ fn damage_is_found_and_named() {
     std::fs::write(&path, b"no image").unwrap();
     assert!(matches!(Image::open(&path, Use::Read), Err(ImageError::Layout(LayoutError::Magic))));
 }
+
+#[test]
+fn nothing_is_added_where_objects_share_chunks() {
+    let image = Arc::new(Image::of(Forgetful::new(blank(), usize::MAX)).unwrap());
+    let slot = put(&image, &body(5), false).unwrap();
+    let entry = image.table().entry(slot).unwrap();
+    let other = Entry { first_chunk: entry.first_chunk + 1, ..entry };
+    image.disk().write_at(layout().entry_at(9), &other.encode()).unwrap();
+    let image = Arc::new(Image::of(Forgetful::new(image.disk().lock().seen.clone(), usize::MAX)).unwrap());
+    assert!(matches!(put(&image, &body(1), true), Err(ImageError::Shared)));
+    let mut damage = Vec::new();
+    image.check(|what| damage.push(what));
+    assert!(matches!(damage[..], [Damage::Shared(9, _), Damage::Object(9, ..)]), "{damage:?}");
+}

@@ -78,7 +78,8 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Makes the object a part of the image, once its bytes and then its entry are synced. `wanted`
-    /// is the name that the bytes must have, if there is one. Returns the slot.
+    /// is the name that the bytes must have, if there is one. Returns the slot: that of an object with both names, if
+    /// there is one already.
     ///
     /// # Errors
     /// If bytes are missing or have another name, if they cannot be written, or if no entry is free.
@@ -104,6 +105,12 @@ impl<D: Disk> Writer<D> {
         let is = [Name::Root(id.root), Name::Digest(digest)];
         if let Some(wanted) = wanted.filter(|wanted| !is.contains(wanted)) {
             return Err(ImageError::Wrong(format!("its name is {} or {} and not {wanted}", is[0], is[1])));
+        }
+        let found = is.map(|name| self.image.table().find(&name));
+        if let [Some(found), Some(again)] = found
+            && found == again
+        {
+            return Ok(found.slot);
         }
         let mut at = self.image.layout().chunk_at(self.extent.first) + hashes_at(self.length);
         for level in 0..tree::levels(&id) {
