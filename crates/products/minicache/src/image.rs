@@ -9,7 +9,7 @@ mod space;
 mod writer;
 
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -109,9 +109,10 @@ impl Image {
 }
 
 fn open(path: &Path, purpose: Use) -> Result<File, ImageError> {
-    let file = File::options().read(true).write(purpose == Use::Write).open(path)?;
+    let mut file = File::options().read(true).write(purpose == Use::Write).open(path)?;
     lock(&file, purpose)?;
-    let length = file.metadata()?.len();
+    // The length of a disk is not in its metadata.
+    let length = file.seek(SeekFrom::End(0))?;
     let layout = read_layout(&file)?;
     if length < layout.image_bytes() {
         return Err(ImageError::Short(length, layout.image_bytes()));

@@ -263,11 +263,14 @@ impl Entry {
     /// extent is not inside the area of chunks.
     #[must_use]
     pub fn parse(bytes: &[u8; ENTRY_BYTES], layout: &Layout) -> Option<Self> {
-        if bytes[..4] != ENTRY_MAGIC || bytes[7] != 0 {
-            return None;
-        }
         let (checked, check) = bytes.split_at(CHECKED_BYTES);
-        if blake3::hash(checked).as_bytes() != check {
+        let is_entry = bytes[..4] == ENTRY_MAGIC && blake3::hash(checked).as_bytes() == check;
+        is_entry.then(|| Self::decode(bytes, layout)).flatten()
+    }
+
+    /// Parses an entry without its check, which was made before.
+    pub(crate) fn decode(bytes: &[u8; ENTRY_BYTES], layout: &Layout) -> Option<Self> {
+        if bytes[..4] != ENTRY_MAGIC || bytes[7] != 0 {
             return None;
         }
         let (hash, rest) = bytes[DIGEST_AT..128].split_at(if bytes[4] == 1 { 64 } else { 32 });

@@ -1,9 +1,9 @@
 //! The table in memory, and opens by name: no lock, no allocation.
 //!
-//! The index has a word of 64 bits for each name of each entry, in buckets of eight, a cache line each. A name
-//! belongs into the bucket that its first bytes say, or into one of the next three. A word holds 32 further bits
-//! of the name, the slot, and whether the entry's check has been made: it is made when the entry is first found,
-//! so that a start need not hash the table.
+//! The index has a word of 64 bits for each name of each entry. A name belongs into the word that its first bytes
+//! say, or into the first free one of the next 31: as there are twice as many words as names, that is nearly
+//! always one of the same cache line. A word holds 32 further bits of the name, the slot, and whether the entry's
+//! check has been made: it is made when the entry is first found, so that a start need not hash the table.
 //!
 //! One thread at a time changes the table ([`insert`](Table::insert), [`close`](Table::close),
 //! [`clear`](Table::clear)); any number look names up meanwhile. A slot that is pinned is not closed, so that
@@ -18,11 +18,8 @@ use crate::disk::Disk;
 use crate::layout::{DIGEST_AT, ENTRY_BYTES, Entry, GENERATION_AT, Layout, ROOT_AT, names_at};
 use crate::name::{Key, Name};
 
-/// The words of a bucket: those of a cache line.
-const BUCKET_WORDS: usize = 8;
-/// The buckets that a name may be in. At most half of all words are used, so that four full buckets in a row do
-/// not happen by chance.
-const BUCKETS_TRIED: usize = 4;
+/// The words that a name may be in. Half of all are used, so that so many in a row are not used by chance.
+const WORDS_TRIED: usize = 32;
 /// The words of the index for each entry: two names, and as many free ones.
 const WORDS_PER_ENTRY: usize = 4;
 const ENTRY_WORDS: usize = ENTRY_BYTES / 8;
@@ -77,8 +74,8 @@ pub struct Crowded;
 #[derive(Debug)]
 pub struct Table {
     layout: Layout,
+    /// The index, and then the entries: one piece of memory, for huge pages.
     words: Box<[AtomicU64]>,
-    index: Box<[AtomicU64]>,
     pins: Box<[AtomicU32]>,
     uses: Box<[Counted]>,
 }
@@ -94,26 +91,26 @@ impl Table {
     /// If it cannot be read.
     pub fn read(disk: &dyn Disk, layout: Layout) -> io::Result<Self> {
         let entries = layout.entries() as usize;
-        let mut words = Vec::with_capacity(entries * ENTRY_WORDS);
+        let index_words = entries * WORDS_PER_ENTRY;
+        let mut words: Vec<AtomicU64> = Vec::with_capacity(index_words + entries * ENTRY_WORDS);
         anabranch_net::prefer_huge_pages(words.spare_capacity_mut());
-        let mut index = zeros::<AtomicU64>(entries * WORDS_PER_ENTRY);
+        words.resize_with(index_words, AtomicU64::default);
         let mut buffer = vec![0; READ_BYTES.min(entries * ENTRY_BYTES)];
         for first in (0..layout.entries()).step_by(buffer.len() / ENTRY_BYTES) {
             disk.read_at(layout.entry_at(first), &mut buffer)?;
+            words.extend(buffer.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))));
+            let index = &mut words[..index_words];
             for (slot, bytes) in (first..).zip(buffer.as_chunks::<ENTRY_BYTES>().0) {
-                words
-                    .extend(bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))));
-                for at in names_at(bytes).into_iter().flatten() {
+                let Some([root, digest]) = names_at(bytes) else { continue };
+                for key in [Key::of(&bytes[root..]), Key::of(&bytes[digest..])] {
                     // An entry that finds no place is not found; `Image::check` tells it.
-                    let key = Key::of(&bytes[at..]);
-                    if let Some(word) = free_word(&index, key) {
+                    if let Some(word) = next_free(index, key, usize::MAX) {
                         *index[word].get_mut() = word_of(key, slot);
                     }
                 }
             }
         }
-        let words = words.into_boxed_slice();
-        Ok(Self { layout, words, index, pins: zeros(entries), uses: zeros(entries) })
+        Ok(Self { layout, words: words.into_boxed_slice(), pins: zeros(entries), uses: zeros(entries) })
     }
 
     /// Returns the shape of the image.
@@ -127,13 +124,14 @@ impl Table {
     pub fn find(&self, name: &Name) -> Option<Found> {
         let key = name.key();
         let tag = key.1 & TAG_BITS;
-        for place in places(&self.index, key) {
-            let word = self.index[place].load(Ordering::Acquire);
+        for place in places(self.index(), key) {
+            let word = self.index()[place].load(Ordering::Acquire);
             if word & TAG_BITS != tag || word & SLOT_BITS == 0 {
                 continue;
             }
             let slot = (word & SLOT_BITS) as u32 - 1;
-            if !self.has_name(slot, name) {
+            let words = self.words(slot);
+            if !has_name(words, name) {
                 continue;
             }
             if word & CHECKED == 0 {
@@ -142,9 +140,10 @@ impl Table {
                 }
                 let checked = word | CHECKED;
                 let (all, seen) = (Ordering::AcqRel, Ordering::Relaxed);
-                let _ = self.index[place].compare_exchange(word, checked, all, seen);
+                let _ = self.index()[place].compare_exchange(word, checked, all, seen);
             }
-            let [generation, length, first_chunk] = [1, 2, 3].map(|at| self.word(slot, at));
+            let [generation, length, first_chunk] =
+                [1, 2, 3].map(|at: usize| words[at].load(Ordering::Acquire));
             return Some(Found { slot, generation, length, first_chunk });
         }
         None
@@ -155,7 +154,9 @@ impl Table {
     #[must_use]
     pub fn pin(&self, found: &Found) -> Option<Entry> {
         let pins = self.pins[found.slot as usize].fetch_add(1, Ordering::AcqRel);
-        let entry = (pins & CLOSED == 0).then(|| self.entry(found.slot)).flatten();
+        // Its check was made when it was found.
+        let decode = || Entry::decode(&self.bytes(found.slot), &self.layout);
+        let entry = (pins & CLOSED == 0).then(decode).flatten();
         let same = entry.filter(|entry| entry.generation == found.generation);
         if same.is_none() {
             self.unpin(found.slot);
@@ -171,16 +172,19 @@ impl Table {
     /// Returns the entry of a slot, after its check. Returns `None` if it is empty or damaged.
     #[must_use]
     pub fn entry(&self, slot: u32) -> Option<Entry> {
-        let mut bytes = [0; ENTRY_BYTES];
-        let words = self.words(slot);
         // Most slots of a new image are empty: one word tells.
-        if words[0].load(Ordering::Relaxed) == 0 {
+        if self.words(slot)[0].load(Ordering::Relaxed) == 0 {
             return None;
         }
-        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        Entry::parse(&self.bytes(slot), &self.layout)
+    }
+
+    fn bytes(&self, slot: u32) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.words(slot)) {
             *to = word.load(Ordering::Acquire).to_le_bytes();
         }
-        Entry::parse(&bytes, &self.layout)
+        bytes
     }
 
     /// Returns the slots whose entries are whole, with these.
@@ -202,14 +206,14 @@ impl Table {
     pub fn insert(&self, slot: u32, entry: &Entry) -> Result<(), Crowded> {
         let names = entry.names();
         let keys = names.map(|name| name.key());
-        let first = free_word(&self.index, keys[0]).ok_or(Crowded)?;
-        let second = next_free(&self.index, keys[1], first).ok_or(Crowded)?;
+        let first = next_free(self.index(), keys[0], usize::MAX).ok_or(Crowded)?;
+        let second = next_free(self.index(), keys[1], first).ok_or(Crowded)?;
         let bytes = entry.encode();
         for (word, bytes) in self.words(slot).iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Release);
         }
         for (place, key) in [first, second].into_iter().zip(keys) {
-            self.index[place].store(word_of(key, slot) | CHECKED, Ordering::Release);
+            self.index()[place].store(word_of(key, slot) | CHECKED, Ordering::Release);
         }
         Ok(())
     }
@@ -223,9 +227,9 @@ impl Table {
             return false;
         }
         for name in self.entry(slot).iter().flat_map(Entry::names) {
-            for place in places(&self.index, name.key()) {
-                if self.index[place].load(Ordering::Acquire) & SLOT_BITS == u64::from(slot) + 1 {
-                    self.index[place].store(0, Ordering::Release);
+            for place in places(self.index(), name.key()) {
+                if self.index()[place].load(Ordering::Acquire) & SLOT_BITS == u64::from(slot) + 1 {
+                    self.index()[place].store(0, Ordering::Release);
                 }
             }
         }
@@ -261,27 +265,31 @@ impl Table {
         Use { hits, bytes, last_s }
     }
 
+    fn index(&self) -> &[AtomicU64] {
+        &self.words[..self.pins.len() * WORDS_PER_ENTRY]
+    }
+
     fn words(&self, slot: u32) -> &[AtomicU64] {
-        &self.words[slot as usize * ENTRY_WORDS..][..ENTRY_WORDS]
+        &self.words[self.pins.len() * WORDS_PER_ENTRY + slot as usize * ENTRY_WORDS..][..ENTRY_WORDS]
     }
+}
 
-    fn word(&self, slot: u32, at: usize) -> u64 {
-        self.words[slot as usize * ENTRY_WORDS + at].load(Ordering::Acquire)
-    }
-
-    /// Whether the entry of a slot says that it has this name.
-    fn has_name(&self, slot: u32, name: &Name) -> bool {
-        let (at, kind) = match name {
-            Name::Root(_) => (ROOT_AT, None),
-            Name::Digest(Digest::Sha256(_)) => (DIGEST_AT, Some(0)),
-            Name::Digest(Digest::Sha512(_)) => (DIGEST_AT, Some(1)),
-            Name::Digest(Digest::Sha512Of256(_)) => (DIGEST_AT, Some(2)),
-        };
-        // The kind is the byte after the magic.
-        let same_kind = kind.is_none_or(|kind| self.word(slot, 0) >> 32 & 0xff == kind);
-        let words = name.bytes().as_chunks().0.iter();
-        same_kind && words.zip(at / 8..).all(|(word, at)| self.word(slot, at) == u64::from_le_bytes(*word))
-    }
+/// Whether the words of an entry say that it has this name.
+fn has_name(words: &[AtomicU64], name: &Name) -> bool {
+    let (at, kind) = match name {
+        Name::Root(_) => (ROOT_AT, None),
+        Name::Digest(Digest::Sha256(_)) => (DIGEST_AT, Some(0)),
+        Name::Digest(Digest::Sha512(_)) => (DIGEST_AT, Some(1)),
+        Name::Digest(Digest::Sha512Of256(_)) => (DIGEST_AT, Some(2)),
+    };
+    // The kind is the byte after the magic.
+    let same_kind = kind.is_none_or(|kind| words[0].load(Ordering::Acquire) >> 32 & 0xff == kind);
+    let wanted = name.bytes().as_chunks().0;
+    // Without a branch for each word.
+    let differ = wanted.iter().zip(&words[at / 8..]).fold(0, |differ, (wanted, word)| {
+        differ | (word.load(Ordering::Acquire) ^ u64::from_le_bytes(*wanted))
+    });
+    same_kind && differ == 0
 }
 
 const _: () = assert!(GENERATION_AT == 8, "`find` reads generation, length and first chunk as words 1 to 3");
@@ -289,12 +297,7 @@ const _: () = assert!(GENERATION_AT == 8, "`find` reads generation, length and f
 /// Returns the places of the index that a name may be in.
 fn places(index: &[AtomicU64], key: Key) -> impl Iterator<Item = usize> + use<> {
     let mask = index.len() - 1;
-    let first = (key.0 as usize).wrapping_mul(BUCKET_WORDS);
-    (0..BUCKET_WORDS * BUCKETS_TRIED).map(move |n| first.wrapping_add(n) & mask)
-}
-
-fn free_word(index: &[AtomicU64], key: Key) -> Option<usize> {
-    next_free(index, key, usize::MAX)
+    (0..WORDS_TRIED).map(move |n| (key.0 as usize).wrapping_add(n) & mask)
 }
 
 /// Returns a free place for a name, other than `taken`.

@@ -105,7 +105,7 @@ pub fn end_with_parent(command: &mut Command) {
 pub fn prefer_huge_pages<T>(memory: &mut [mem::MaybeUninit<T>]) {
     let page = 4_096;
     let start = (memory.as_ptr() as usize).next_multiple_of(page);
-    let end = (memory.as_ptr() as usize + mem::size_of_val(memory)) / page * page;
+    let end = (memory.as_ptr() as usize + size_of_val(memory)) / page * page;
     if start < end {
         // SAFETY: the pages are within `memory`, and the advice changes no byte.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
