@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anabranch_cache::digest::HashKind;
 use anabranch_minicache::image::{Damage, Described, Image, ImageError, Use};
 use anabranch_minicache::layout::{Entry, Layout, Text};
+use anabranch_mmtp::uri::Uri;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure, Outcome};
@@ -69,6 +70,8 @@ fn make(args: &Make) -> Outcome {
 struct ObjectLine<'a> {
     digest: String,
     root: String,
+    /// The URI by which `get` fetches it from a source that offers it by mmTP.
+    uri: String,
     length: u64,
     media_type: &'a str,
     label: &'a str,
@@ -79,6 +82,7 @@ impl<'a> ObjectLine<'a> {
         Self {
             digest: entry.digest.to_string(),
             root: entry.id.to_string(),
+            uri: Uri::new(entry.id).to_string(),
             length: entry.id.length,
             media_type: entry.media_type.as_str(),
             label: entry.label.as_str(),

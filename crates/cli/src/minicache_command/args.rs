@@ -156,6 +156,11 @@ pub struct Serve {
     #[arg(short, long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8480")]
     pub listen: SocketAddr,
 
+    /// Offer the objects by mmTP too, to `anabranch get 'anabranch:b3:…?len=LENGTH' --from ADDR:PORT`, on this UDP
+    /// address; `ls --json` has the URIs
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub mmtp: Option<SocketAddr>,
+
     /// Fetch what is missing from URL/NAME, or from URL with {name} replaced; several are mirrors of each other.
     /// The object that was used least recently makes room. Without this option: 404
     #[arg(long = "origin", value_name = "URL", value_hint = ValueHint::Url)]

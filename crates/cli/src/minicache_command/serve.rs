@@ -1,6 +1,6 @@
 //! Runs `anabranch minicache serve`: the keeper, and the worker that it starts.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,8 @@ use crate::view::{printable, say};
 struct ListeningLine {
     address: String,
     url: String,
+    /// The UDP address of mmTP, if there is one.
+    mmtp: Option<String>,
 }
 
 /// Something that the user should know, as a line of JSON.
@@ -50,10 +52,15 @@ fn run(args: &Serve) -> Outcome {
     if args.no_keeper {
         let socket = listen(args)?;
         let serving = start(args, &socket, purpose)?;
-        listening(args, &socket)?;
+        listening(args, &socket, serving.mmtp_address())?;
         wait(&wake, &stop)?;
         drop(serving);
         return Ok(());
+    }
+    if args.mmtp.is_some_and(|address| address.port() == 0) {
+        let says =
+            "each serving process would have another port: --mmtp takes one, or --no-keeper goes with it";
+        return Err(Failure::usage(says));
     }
     Image::probe(&args.image, purpose).map_err(|error| failure(&args.image, &error))?;
     let socket = listen(args)?;
@@ -72,7 +79,7 @@ fn run(args: &Serve) -> Outcome {
         tell(is_json, is_quiet, &text);
     };
     let keeper = Keeper::start(socket, command, told).map_err(system)?;
-    listening(args, &announced)?;
+    listening(args, &announced, args.mmtp)?;
     wait(&wake, &stop)?;
     drop(keeper);
     Ok(())
@@ -83,6 +90,7 @@ fn worker(program: &std::path::Path, args: &Serve, earlier: u64) -> Command {
     let mut command = Command::new(program);
     command.args(["minicache", "serve"]).arg(&args.image).arg(format!("--worker={earlier}"));
     command.args(args.origins.iter().map(|url| format!("--origin={url}")));
+    command.args(args.mmtp.map(|address| format!("--mmtp={address}")));
     command.args(args.threads.map(|threads| format!("--threads={threads}")));
     command.args(args.json.then_some("--json")).args(args.quiet.then_some("--quiet"));
     command.stdout(Stdio::inherit());
@@ -112,6 +120,7 @@ fn start(args: &Serve, socket: &TcpListener, purpose: Use) -> Outcome<Serving> {
         threads: args.threads.map(usize::from),
         restarts: args.worker.unwrap_or_default(),
         origins: Origins::new(args.origins.clone()),
+        mmtp: args.mmtp,
     };
     let (is_json, is_quiet) = (args.json, args.quiet);
     let told = move |event: &Event| tell(is_json, is_quiet, &event.to_string());
@@ -126,13 +135,16 @@ fn tell(is_json: bool, is_quiet: bool, text: &str) {
     }
 }
 
-fn listening(args: &Serve, socket: &TcpListener) -> Outcome {
+fn listening(args: &Serve, socket: &TcpListener, mmtp: Option<SocketAddr>) -> Outcome {
     let address = socket.local_addr().map_err(system)?.to_string();
     let url = format!("http://{address}/");
-    match args.json {
-        true => json::put("listening", &ListeningLine { address, url }),
-        false => stdout::line(url),
+    let mmtp = mmtp.map(|address| address.to_string());
+    if args.json {
+        json::put("listening", &ListeningLine { address, url, mmtp });
+        return Ok(());
     }
+    stdout::line(url);
+    mmtp.into_iter().for_each(|address| stdout::line(format!("mmTP: {address}")));
     Ok(())
 }
 

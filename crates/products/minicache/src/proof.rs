@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
-use anabranch_mmtp::tree::{self, CheckResult, PAGE_CVS, Verifier};
+use anabranch_mmtp::tree::{self, ChainingValue, CheckResult, PAGE_CVS, Verifier};
 
 use crate::disk::Disk;
 use crate::layout::{Entry, Layout, hashes_at};
@@ -127,6 +127,36 @@ impl Proof {
         }
         self.right[segment as usize].fetch_or(right, Ordering::Release);
         outcome
+    }
+
+    /// Returns hashes of the tree, within one page, after they were compared with the root.
+    ///
+    /// # Errors
+    /// If they are damaged or cannot be read.
+    pub fn hashes(
+        &self,
+        disk: &dyn Disk,
+        level: u8,
+        first: u64,
+        count: usize,
+    ) -> Result<Vec<ChainingValue>, ProofError> {
+        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hashes = Vec::new();
+        for above in (level..tree::levels(&self.id)).rev() {
+            let page = first >> (PAGE_CVS.trailing_zeros() * u32::from(above - level + 1));
+            if above > level && verifier.has_page(above, page) {
+                continue;
+            }
+            let read = self.page(disk, above, page).map_err(|error| damaged_if_lost(error, first))?;
+            hashes = read.as_chunks::<HASH_BYTES>().0.to_vec();
+            verifier.add_page(above, page, &hashes).map_err(|_| ProofError::Damaged(first))?;
+        }
+        if level == 0 && tree::levels(&self.id) > 1 {
+            verifier.forget_page(0, first / PAGE_CVS);
+        }
+        let from = (first % PAGE_CVS) as usize;
+        let some = hashes.get(from..from + count).filter(|some| !some.is_empty());
+        some.map(<[_]>::to_vec).ok_or(ProofError::Damaged(first))
     }
 
     /// Reads a page of hashes, which prove nothing yet.

@@ -7,12 +7,13 @@
 //! buffers of half a MiB each; ranges, preconditions and paths are its own.
 //!
 //! `request` parses a head, `answer` decides, `connection` moves bytes, `worker` waits, `site` has what all
-//! threads share, `status` the numbers, `fill` what a miss does.
+//! threads share, `status` the numbers, `fill` what a miss does; `mmtp` serves the same by mmTP.
 
 mod answer;
 mod connection;
 mod event;
 mod fill;
+mod mmtp;
 mod request;
 mod site;
 mod status;
@@ -30,6 +31,7 @@ use anabranch_net::{WakeReceiver, Waker};
 use crate::image::Image;
 pub use event::Event;
 pub use fill::{FillError, Origins};
+use mmtp::MmtpWorker;
 use site::Site;
 use worker::Worker;
 
@@ -48,11 +50,14 @@ pub struct Settings {
     pub restarts: u64,
     /// Where objects come from that the image does not have: peer mode. `None` is origin mode.
     pub origins: Option<Origins>,
+    /// The UDP address on which the objects are offered by mmTP too.
+    pub mmtp: Option<SocketAddr>,
 }
 
 /// A running server. It ends when it is dropped.
 pub struct Serving {
     address: SocketAddr,
+    mmtp: Option<SocketAddr>,
     wakers: Vec<Waker>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     site: Arc<Site>,
@@ -74,8 +79,16 @@ impl Serving {
         let address = socket.local_addr()?;
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let count = settings.threads.unwrap_or(cores).clamp(1, THREADS_MAX);
+        let mmtp = settings.mmtp;
         let site = Arc::new(Site::new(image, settings, Box::new(listener))?);
-        let mut serving = Self { address, wakers: Vec::new(), threads: Vec::new(), site };
+        let mut serving = Self { address, mmtp: None, wakers: Vec::new(), threads: Vec::new(), site };
+        if let Some(address) = mmtp {
+            let worker =
+                MmtpWorker::new(&serving.site, address, anabranch::secret().map_err(io::Error::other)?)?;
+            serving.mmtp = Some(worker.address());
+            serving.wakers.push(worker.waker());
+            serving.threads.push(thread::Builder::new().name("udp".into()).spawn(move || worker.run())?);
+        }
         for _ in 0..count {
             let wake = WakeReceiver::new()?;
             serving.wakers.push(wake.waker());
@@ -89,6 +102,12 @@ impl Serving {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the UDP address of mmTP, if the objects are offered by it.
+    #[must_use]
+    pub const fn mmtp_address(&self) -> Option<SocketAddr> {
+        self.mmtp
     }
 
     /// Returns the image.

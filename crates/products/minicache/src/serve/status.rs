@@ -31,6 +31,10 @@ pub(super) enum Count {
     NotFetched,
     /// Connections that were refused, because there were too many.
     Refused,
+    /// Packets that were sent by mmTP.
+    MmtpPackets,
+    /// Bytes of these.
+    MmtpBytes,
 }
 
 /// Every number: its name, its help, and itself.
@@ -44,6 +48,8 @@ const ALL: &[(&str, &str, Count)] = &[
     ("fetched_bytes", "Bytes that were fetched from origins.", Count::FetchedBytes),
     ("not_fetched", "Objects that could not be fetched.", Count::NotFetched),
     ("refused", "Connections that were refused because there were too many.", Count::Refused),
+    ("mmtp_packets", "Packets that were sent by mmTP.", Count::MmtpPackets),
+    ("mmtp_bytes", "Bytes of packets that were sent by mmTP.", Count::MmtpBytes),
 ];
 
 /// The numbers of a worker since its start.

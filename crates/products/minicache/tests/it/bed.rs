@@ -83,7 +83,8 @@ impl Site {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
-        let settings = Settings { origins: Origins::new(origins.to_vec()), ..Settings::default() };
+        let mmtp = Some("127.0.0.1:0".parse().unwrap());
+        let settings = Settings { origins: Origins::new(origins.to_vec()), mmtp, ..Settings::default() };
         let serving = Serving::start(image, &socket, settings, move |event| {
             telling.lock().unwrap().push(event.to_string());
         });

@@ -1,9 +1,13 @@
 //! Peer mode: what is missing comes from origins.
 
+use std::io::Read as _;
 use std::net::TcpListener;
 use std::thread;
+use std::time::Duration;
 
 use anabranch_minicache::image::{Image, Use};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 
 use crate::bed::{Client, Ground, Site, bytes, get, path_of, root_of};
 
@@ -129,4 +133,29 @@ fn a_full_image_gives_up_what_was_used_least_recently_and_damage_is_fetched_anew
     let site = Site::start(&near.path(), &[origin.url()]);
     assert_eq!(get(site.address(), &path_of(&too_large)).status, 507);
     assert_eq!(site.serving.image().room().objects, 3, "what cannot fit pushes nothing out");
+}
+
+#[test]
+fn objects_come_by_mmtp_and_damage_does_not() {
+    let (object, one) = (bytes(5_000_000, 60), bytes(9, 61));
+    let ground = Ground::new(200, &[&object, &one]);
+    let site = Site::start(&ground.path(), &[]);
+    let fetch = |site: &Site, bytes: &[u8]| {
+        let id = ContentId::of(bytes);
+        let from = vec![site.serving.mmtp_address().unwrap().to_string()];
+        let uri = Uri { from, ..Uri::new(id) }.to_string();
+        let get = anabranch::Get::new([uri]).unwrap().via("lo").timeout(Duration::from_secs(20));
+        let mut got = Vec::new();
+        get.read().unwrap().read_to_end(&mut got).map(|_| got)
+    };
+    assert!(fetch(&site, &object).unwrap() == object);
+    assert!(fetch(&site, &one).unwrap() == one);
+    assert!(fetch(&site, b"not there").is_err());
+    let status = get(site.address(), "/status").text();
+    assert!(!status.contains("\"mmtp_packets\":0"), "{status}");
+    drop(site);
+    ground.damage(&object, 4_000_000);
+    let site = Site::start(&ground.path(), &[]);
+    assert!(fetch(&site, &object).is_err(), "the block is not sent");
+    assert!(site.told().contains("block 244 is not what was written"), "{}", site.told());
 }
