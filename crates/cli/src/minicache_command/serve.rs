@@ -2,18 +2,18 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_algo::Time;
-use anabranch_minicache::image::{Image, Use};
+use anabranch_minicache::image::{Image, ImageError, Use};
 use anabranch_minicache::keeper::{self, Keeper};
-use anabranch_minicache::serve::{Event, Origins, Serving, Settings};
+use anabranch_minicache::serve::{Event, Origins, Serving, Settings, patiently};
 use anabranch_net::{Clock, Interest, Poller, WakeReceiver};
 use serde::Serialize;
 
 use super::args::Serve;
-use super::{failure, open};
+use super::failure;
 use crate::descriptors::raise_limit;
 use crate::exit::{Failure, Outcome};
 use crate::json;
@@ -69,10 +69,14 @@ fn run(args: &Serve) -> Outcome {
     let given = args.clone();
     let command = move |earlier| worker(&program, &given, earlier);
     let (is_json, is_quiet) = (args.json, args.quiet);
-    let told = move |event: &keeper::Event| {
+    let told = move |event: &keeper::Event<'_>| {
         let text = match event {
+            keeper::Event::Said(bytes) => {
+                stdout::tell(String::from_utf8_lossy(bytes));
+                return;
+            }
             keeper::Event::Died(status) => {
-                format!("the serving process died ({status}); the next one begins")
+                format!("the serving process died ({status}); the next one has begun")
             }
             keeper::Event::NotStarted(error) => format!("the serving process cannot be started: {error}"),
         };
@@ -93,7 +97,6 @@ fn worker(program: &std::path::Path, args: &Serve, earlier: u64) -> Command {
     command.args(args.mmtp.map(|address| format!("--mmtp={address}")));
     command.args(args.threads.map(|threads| format!("--threads={threads}")));
     command.args(args.json.then_some("--json")).args(args.quiet.then_some("--quiet"));
-    command.stdout(Stdio::inherit());
     command
 }
 
@@ -115,7 +118,10 @@ fn listen(args: &Serve) -> Outcome<TcpListener> {
 }
 
 fn start(args: &Serve, socket: &TcpListener, purpose: Use) -> Outcome<Serving> {
-    let image = open(&args.image, purpose)?;
+    let open = || Image::open(&args.image, purpose);
+    let is_busy = |error: &ImageError| matches!(error, ImageError::Busy);
+    let image = if args.worker.unwrap_or_default() > 0 { patiently(open, is_busy, true) } else { open() };
+    let image = image.map_err(|error| failure(&args.image, &error))?;
     let settings = Settings {
         threads: args.threads.map(usize::from),
         restarts: args.worker.unwrap_or_default(),

@@ -2,21 +2,22 @@
 //!
 //! While no worker lives, the kernel queues clients that connect. The worker has the socket as its standard input,
 //! as inetd's servers have: so nothing has to be found by a number. It dies with the keeper.
+//!
+//! The worker's standard output is a pipe to the keeper, which hands on what it says. Its end is also the first sign
+//! of the worker's death: the kernel closes it before a thousand sockets, and only then tells the parent. The next
+//! worker starts meanwhile.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::{Clock, end_with_parent};
-use nix::errno::Errno;
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// The most connections that may wait to be accepted.
@@ -56,8 +57,10 @@ pub fn inherited() -> io::Result<TcpListener> {
 
 /// Something that the user of a keeper should know.
 #[derive(Debug)]
-pub enum Event {
-    /// A worker has died, and the next one begins.
+pub enum Event<'a> {
+    /// A worker has written this to its standard output.
+    Said(&'a [u8]),
+    /// A worker has died, and the next one has begun.
     Died(ExitStatus),
     /// No worker could be started; it is tried again.
     NotStarted(io::Error),
@@ -67,7 +70,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Keeper {
     shared: Arc<Shared>,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -86,14 +89,14 @@ impl Shared {
 
 impl Keeper {
     /// Starts a worker by the command that `command` makes of the number of earlier workers, and replaces it when it
-    /// dies. `listener` is called on another thread.
+    /// dies. `listener` is called on other threads.
     ///
     /// # Errors
     /// If the first worker or the thread cannot be started.
     pub fn start(
         socket: TcpListener,
         command: impl Fn(u64) -> Command + Send + 'static,
-        listener: impl Fn(&Event) + Send + 'static,
+        listener: impl Fn(&Event<'_>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Shared {
             socket,
@@ -104,6 +107,7 @@ impl Keeper {
         let shared = Arc::new(shared);
         let kept = Arc::clone(&shared);
         // The kernel ends a worker when the thread that started it ends: so this thread lives as long as the keeper.
+        let listener: Arc<dyn Fn(&Event<'_>) + Send + Sync> = Arc::new(listener);
         let keep = move || keep(&kept, &command, &listener);
         let thread = thread::Builder::new().name("keeper".into()).spawn(keep)?;
         Ok(Self { shared, thread: Some(thread) })
@@ -135,23 +139,21 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(shared: &Shared, command: &dyn Fn(u64) -> Command, listener: &dyn Fn(&Event)) {
+fn keep(shared: &Shared, command: &dyn Fn(u64) -> Command, listener: &Arc<dyn Fn(&Event<'_>) + Send + Sync>) {
     let clock = Clock::start();
     let mut early = 0;
+    let mut dying = Vec::new();
     while !shared.stop.load(Ordering::SeqCst) {
         let began = clock.now();
         match start(shared, command) {
-            Ok(()) => {
-                let status = wait(shared);
-                if shared.stop.load(Ordering::SeqCst) {
-                    return;
-                }
+            Ok(Some(said)) => {
+                hear(said, listener);
+                dying.extend(bury(shared, listener));
+                dying.retain(|thread: &JoinHandle<()>| !thread.is_finished());
                 shared.restarts.fetch_add(1, Ordering::Relaxed);
                 early = count_early(early, began, clock.now());
-                if let Some(status) = status {
-                    listener(&Event::Died(status));
-                }
             }
+            Ok(None) => {}
             Err(error) => {
                 early = EARLY_MAX;
                 listener(&Event::NotStarted(error));
@@ -161,32 +163,55 @@ fn keep(shared: &Shared, command: &dyn Fn(u64) -> Command, listener: &dyn Fn(&Ev
             pause(shared);
         }
     }
+    for thread in dying {
+        let _ = thread.join();
+    }
 }
 
 fn count_early(early: u32, began: Time, now: Time) -> u32 {
     if now.since(began) < EARLY { early + 1 } else { 0 }
 }
 
-fn start(shared: &Shared, command: &dyn Fn(u64) -> Command) -> io::Result<()> {
+/// Starts a worker, and returns its standard output; `None` if the keeper is stopped.
+fn start(shared: &Shared, command: &dyn Fn(u64) -> Command) -> io::Result<Option<ChildStdout>> {
     let mut command = command(shared.restarts.load(Ordering::Relaxed));
-    command.stdin(Stdio::from(OwnedFd::from(shared.socket.try_clone()?)));
+    command.stdin(Stdio::from(OwnedFd::from(shared.socket.try_clone()?))).stdout(Stdio::piped());
     end_with_parent(&mut command);
     let mut child = shared.child();
     // Whoever stops the keeper finds the worker, or is seen here.
-    if !shared.stop.load(Ordering::SeqCst) {
-        *child = Some(command.spawn()?);
+    if shared.stop.load(Ordering::SeqCst) {
+        return Ok(None);
     }
-    Ok(())
+    let child = child.insert(command.spawn()?);
+    Ok(child.stdout.take())
 }
 
-/// Waits until the worker is dead.
-fn wait(shared: &Shared) -> Option<ExitStatus> {
-    let pid = shared.child().as_ref().map(Child::id)?;
-    // It stays a zombie, so that its number is no other process's when it is killed meanwhile.
-    let id = || Id::Pid(Pid::from_raw(pid as i32));
-    while waitid(id(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
+/// Hands on what a worker says, until it ends.
+fn hear(mut said: ChildStdout, listener: &Arc<dyn Fn(&Event<'_>) + Send + Sync>) {
+    let mut bytes = [0; 4_096];
+    loop {
+        match said.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(read) => listener(&Event::Said(&bytes[..read])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Waits for the end of a worker that is dying, on a thread of its own.
+fn bury(shared: &Shared, listener: &Arc<dyn Fn(&Event<'_>) + Send + Sync>) -> Option<JoinHandle<()>> {
     let mut child = shared.child().take()?;
-    child.wait().ok()
+    let is_stopped = shared.stop.load(Ordering::SeqCst);
+    let listener = Arc::clone(listener);
+    let wait = move || {
+        // A worker that has only closed its output is of no use either.
+        let _ = child.kill();
+        if let (Ok(status), false) = (child.wait(), is_stopped) {
+            listener(&Event::Died(status));
+        }
+    };
+    thread::Builder::new().name("keeper".into()).spawn(wait).ok()
 }
 
 fn pause(shared: &Shared) {

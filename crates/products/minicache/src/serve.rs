@@ -79,12 +79,16 @@ impl Serving {
         let address = socket.local_addr()?;
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let count = settings.threads.unwrap_or(cores).clamp(1, THREADS_MAX);
-        let mmtp = settings.mmtp;
+        let (mmtp, comes_after) = (settings.mmtp, settings.restarts > 0);
         let site = Arc::new(Site::new(image, settings, Box::new(listener))?);
         let mut serving = Self { address, mmtp: None, wakers: Vec::new(), threads: Vec::new(), site };
         if let Some(address) = mmtp {
-            let worker =
-                MmtpWorker::new(&serving.site, address, anabranch::secret().map_err(io::Error::other)?)?;
+            let secret = anabranch::secret().map_err(io::Error::other)?;
+            let listen = || MmtpWorker::new(&serving.site, address, secret);
+            let worker = match comes_after {
+                true => patiently(listen, io::Error::kind, io::ErrorKind::AddrInUse)?,
+                false => listen()?,
+            };
             serving.mmtp = Some(worker.address());
             serving.wakers.push(worker.waker());
             serving.threads.push(thread::Builder::new().name("udp".into()).spawn(move || worker.run())?);
@@ -115,6 +119,28 @@ impl Serving {
     pub fn image(&self) -> &Image {
         self.site.image()
     }
+}
+
+/// How often, and how long, a worker waits for what the one before it still has.
+const PATIENCE_POLL: Duration = Duration::from_millis(2);
+const PATIENCE_POLLS_MAX: u32 = 1_000;
+
+/// Tries again as long as an error has the kind `busy`: a worker that is replaced may still be dying.
+///
+/// # Errors
+/// The last error.
+pub fn patiently<T, E, K: PartialEq>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    kind: impl Fn(&E) -> K,
+    busy: K,
+) -> Result<T, E> {
+    for _ in 0..PATIENCE_POLLS_MAX {
+        match attempt() {
+            Err(error) if kind(&error) == busy => thread::sleep(PATIENCE_POLL),
+            outcome => return outcome,
+        }
+    }
+    attempt()
 }
 
 impl Drop for Serving {

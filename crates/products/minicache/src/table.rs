@@ -149,19 +149,23 @@ impl Table {
         None
     }
 
-    /// Pins an object that was found, and returns its entry. Returns `None` if the slot has been given to
-    /// another one meanwhile. The caller calls [`unpin`](Self::unpin) once.
+    /// Pins an object that was found. Returns `false` if the slot has been given to another one meanwhile; otherwise
+    /// the caller calls [`unpin`](Self::unpin) once.
     #[must_use]
-    pub fn pin(&self, found: &Found) -> Option<Entry> {
+    pub fn pin(&self, found: &Found) -> bool {
         let pins = self.pins[found.slot as usize].fetch_add(1, Ordering::AcqRel);
-        // Its check was made when it was found.
-        let decode = || Entry::decode(&self.bytes(found.slot), &self.layout);
-        let entry = (pins & CLOSED == 0).then(decode).flatten();
-        let same = entry.filter(|entry| entry.generation == found.generation);
-        if same.is_none() {
+        let generation = &self.words(found.slot)[GENERATION_AT / 8];
+        let is_same = pins & CLOSED == 0 && generation.load(Ordering::Acquire) == found.generation;
+        if !is_same {
             self.unpin(found.slot);
         }
-        same
+        is_same
+    }
+
+    /// Returns the entry of an object that is pinned: its check was made when it was found.
+    #[must_use]
+    pub fn pinned(&self, found: &Found) -> Option<Entry> {
+        Entry::decode(&self.bytes(found.slot), &self.layout)
     }
 
     /// Ends one use of a slot that [`pin`](Self::pin) began.

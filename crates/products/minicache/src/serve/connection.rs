@@ -24,6 +24,8 @@ const HEAD_TIMEOUT: Span = Span::from_secs(30);
 const SEND_TIMEOUT: Span = Span::from_secs(60);
 /// The bytes that are read at once.
 const READ_BYTES: usize = 2 << 10;
+/// The bytes that may wait in a socket besides those that are on their way.
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
 /// The most answers in one turn, for clients that send requests ahead.
 const ANSWERS_MAX: usize = 32;
 /// The bytes that the system is asked to read ahead of what is sent, once for each of them.
@@ -77,6 +79,8 @@ impl Connection {
         stream.set_nonblocking(true)?;
         // A head and a body are sent as one by MSG_MORE.
         stream.set_nodelay(true)?;
+        // This bounds the kernel's memory for clients that read slowly; older kernels do without.
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let local = stream.local_addr()?;
         Ok(Self {
             stream,

@@ -72,7 +72,13 @@ impl Site {
     pub(super) fn hold(&self, name: &Name) -> Option<Held> {
         let table = self.image.table();
         let found = table.find(name)?;
-        let entry = table.pin(&found)?;
+        if !table.pin(&found) {
+            return None;
+        }
+        let Some(entry) = table.pinned(&found) else {
+            table.unpin(found.slot);
+            return None;
+        };
         let proof = self.proofs().get(found.slot, &entry, self.image.layout());
         Some(Held { image: Arc::clone(&self.image), slot: found.slot, entry, proof })
     }
