@@ -68,6 +68,8 @@ pub enum Command {
     Lab(crate::lab_command::args::Lab),
     #[cfg(feature = "lab")]
     Soak(crate::soak::Soak),
+    #[cfg(feature = "minicache")]
+    Minicache(crate::minicache_command::args::Minicache),
     #[cfg(feature = "uplinks")]
     Kernel(crate::kernel_command::args::Kernel),
     #[cfg(feature = "proxy")]

@@ -31,7 +31,10 @@ enum Line {
 fn line(own: &'static str, words: Vec<OsString>) -> Line {
     let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();
     let command = own.strip_prefix("anabranch-");
+    let has_it = |command: &str| args::command().find_subcommand(command)?.find_subcommand(first).map(drop);
     let owner = match Program::of(first) {
+        // `anabranch-minicache serve` is its own, although there is `anabranch serve`.
+        None if command.and_then(has_it).is_some() => None,
         Some(program) => Some(program.name),
         None if SHARED.contains(&first) => Some(own),
         None => args::command().find_subcommand(first).map(|_| MAIN),
@@ -124,6 +127,7 @@ mod tests {
             ("anabranch-lab", "lab run x", own("anabranch lab run x")),
             ("anabranch-lab", "soak -v", own("anabranch soak -v")),
             ("anabranch-lab", "man lab-run", own("anabranch man lab-run")),
+            ("anabranch-minicache", "serve x", own("anabranch minicache serve x")),
             ("anabranch-net", "serve x --publish y", other(MAIN, "serve x --publish y")),
             ("anabranch-net", "lab down", other("anabranch-lab", "down")),
         ] {

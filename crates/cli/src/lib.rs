@@ -19,6 +19,7 @@
 //! * [`demo`]: a real transfer on this machine alone.
 //! * `anabranch-cache`: `cache_command`, what updaters fetch, verified and kept.
 //! * `anabranch-daemon`: `daemon_command`, a queue of downloads.
+//! * `anabranch-minicache`: `minicache_command`, objects by their hashes from one file.
 //! * `anabranch-lab`: `lab_command`, experiments from scenario files; `soak`, everything in random worlds.
 //! * `anabranch-kernel`: `kernel_command`, congestion control inside Linux.
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
@@ -38,7 +39,7 @@ pub mod cache_command;
 #[cfg(feature = "daemon")]
 pub mod daemon_command;
 pub mod demo;
-#[cfg(any(feature = "daemon", feature = "network", feature = "proxy"))]
+#[cfg(any(feature = "daemon", feature = "minicache", feature = "network", feature = "proxy"))]
 mod descriptors;
 pub mod dispatch;
 pub mod exit;
@@ -57,6 +58,8 @@ pub mod man;
 pub mod member_command;
 #[cfg(any(feature = "network", feature = "uplinks"))]
 mod metrics;
+#[cfg(feature = "minicache")]
+pub mod minicache_command;
 pub mod mirror_list;
 #[cfg(feature = "network")]
 pub mod net_command;

@@ -54,6 +54,14 @@ pub const PROGRAMS: &[Program] = &[
         ],
     },
     Program {
+        name: "anabranch-minicache",
+        feature: "minicache",
+        commands: &[(
+            "minicache",
+            "Serve objects by their hashes from one file, milliseconds after the start",
+        )],
+    },
+    Program {
         name: "anabranch-kernel",
         feature: "kernel",
         commands: &[("kernel", "Coupled congestion control for the kernel's MPTCP")],

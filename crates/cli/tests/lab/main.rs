@@ -10,6 +10,7 @@ mod kernel;
 mod kernel_load;
 mod kernel_share;
 mod kernel_world;
+mod minicache;
 mod tables;
 mod tcp;
 mod uplinks;

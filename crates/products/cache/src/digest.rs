@@ -44,6 +44,20 @@ impl Digest {
         })
     }
 
+    /// Parses the name of the function, a colon and hexadecimal digits, as they are displayed. Returns `None` if
+    /// the text is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, hex) = text.split_once(':')?;
+        let kind = match kind {
+            "sha256" => HashKind::Sha256,
+            "sha512" => HashKind::Sha512,
+            "sha512-256" => HashKind::Sha512Of256,
+            _ => return None,
+        };
+        Self::from_hex(kind, hex)
+    }
+
     /// Parses a SHA-256 in Nix's base 32. Returns `None` if the text is none.
     #[must_use]
     pub fn from_nix_base32(text: &str) -> Option<Self> {
@@ -169,6 +183,8 @@ mod tests {
         ] {
             let digest = hash(kind, b"abc");
             assert_eq!(digest.to_string(), text);
+            assert_eq!(Digest::parse(text), Some(digest));
+            assert_eq!(Digest::parse(&text[1..]), None);
             let hex = text.split_once(':').unwrap().1;
             assert_eq!(Digest::from_hex(kind, hex), Some(digest));
             assert_eq!(Digest::from_hex(kind, &hex.to_uppercase()), Some(digest));

@@ -13,9 +13,9 @@ mod connections;
 mod counting_stream;
 pub mod document;
 pub mod path;
-mod preconditions;
+pub mod preconditions;
 mod provider;
-mod range;
+pub mod range;
 mod respond;
 mod shared;
 

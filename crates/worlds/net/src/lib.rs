@@ -34,7 +34,7 @@
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
 //! * [`testing`]: how tests of all crates are skipped, kept apart from each other and lengthened.
 //! * `syscalls`: the system calls that only unsafe code can make. Other crates use `end_with_parent` (a child
-//!   process does not outlive this one), `ProcessFd` and `set_nice` (Linux).
+//!   process does not outlive this one), `ProcessFd`, `set_nice` and `prefer_huge_pages` (Linux).
 //!
 //! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints the throughput of a pair
 //! of these sockets on this machine: the ceiling of every protocol above.
@@ -83,7 +83,7 @@ pub use places::{HeldPlace, Places};
 pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
 pub use resolver::Resolver;
 #[cfg(target_os = "linux")]
-pub use syscalls::{ProcessFd, end_with_parent, set_nice};
+pub use syscalls::{ProcessFd, end_with_parent, prefer_huge_pages, set_nice};
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
 pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};

@@ -5,7 +5,7 @@ use hyper::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE};
 
 /// The result of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Precondition {
+pub enum Precondition {
     /// The preconditions hold, or there are none.
     Holds,
     /// The client already has the content: 304.
@@ -14,8 +14,9 @@ pub(super) enum Precondition {
     Failed,
 }
 
-/// Evaluates the preconditions in the order of §13.2.2.
-pub(super) fn evaluate(headers: &HeaderMap, etag: Option<&str>) -> Precondition {
+/// Evaluates the preconditions in the order of §13.2.2, for a content with this strong entity tag.
+#[must_use]
+pub fn evaluate(headers: &HeaderMap, etag: Option<&str>) -> Precondition {
     if headers.contains_key(IF_MATCH) && !is_listed(headers, &IF_MATCH, etag, false) {
         return Precondition::Failed;
     }
@@ -27,7 +28,8 @@ pub(super) fn evaluate(headers: &HeaderMap, etag: Option<&str>) -> Precondition 
 
 /// Whether a range may be answered with a part: `If-Range` is absent, or equals `etag` by strong comparison
 /// (§13.1.5). A date never equals it.
-pub(super) fn if_range_holds(headers: &HeaderMap, etag: Option<&str>) -> bool {
+#[must_use]
+pub fn if_range_holds(headers: &HeaderMap, etag: Option<&str>) -> bool {
     let mut values = headers.get_all(IF_RANGE).iter();
     match (values.next(), values.next()) {
         (None, _) => true,

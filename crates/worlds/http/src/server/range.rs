@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The bytes that a `Range` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RangeRequest {
+pub enum RangeRequest {
     /// The whole content, because the field is invalid or names several ranges. A server may always answer
     /// so.
     Whole,
@@ -15,7 +15,8 @@ pub(super) enum RangeRequest {
 }
 
 /// Parses the value of a `Range` for a content of `length` bytes.
-pub(super) fn requested(value: &[u8], length: u64) -> RangeRequest {
+#[must_use]
+pub fn requested(value: &[u8], length: u64) -> RangeRequest {
     parse(value, length).unwrap_or(RangeRequest::Whole)
 }
 
