@@ -215,7 +215,7 @@ impl Inner {
                         let of = state.transfers.values().find(|(other, _)| *other == run);
                         of.into_iter().for_each(|(_, transfer)| transfer.stop());
                     }
-                    // Without a listener, it is told to nobody.
+                    // No listener is no error.
                     Effect::Tell(notice, gid) => drop(this.notices.send((notice, gid))),
                 }
             }

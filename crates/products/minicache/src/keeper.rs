@@ -178,7 +178,7 @@ fn start(shared: &Shared, command: &dyn Fn(u64) -> Command) -> io::Result<Option
     command.stdin(Stdio::from(OwnedFd::from(shared.socket.try_clone()?))).stdout(Stdio::piped());
     end_with_parent(&mut command);
     let mut child = shared.child();
-    // Whoever stops the keeper finds the worker, or is seen here.
+    // A thread that stops the keeper finds the worker, or its wish is seen here.
     if shared.stop.load(Ordering::SeqCst) {
         return Ok(None);
     }
