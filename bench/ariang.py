@@ -88,8 +88,13 @@ class Files(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    #: Connections that begin at the same time must not be dropped.
+    request_queue_size = 1024
+
+
 def serve(handler):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_port
 

@@ -63,30 +63,37 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         os.mkdir(f"{directory}/files")
         daemon = ariang.Daemon(options.bin, directory)
-        pid = daemon.process.pid
-        at_start = resident_mb(pid, "VmRSS")
-        connection = Connection(daemon)
-        connection.call("changeGlobalOption", {"max-concurrent-downloads": str(options.active)})
-        begin = time.perf_counter()
-        total = options.queued + options.active
-        for first in range(0, total, 100):
-            batch = [{"id": n, "method": "aria2.addUri", "params": [connection.token,
-                      [f"{origin}/queue/file-{n}.iso", f"https://mirror.example/pub/queue/file-{n}.iso"][:1 if n < options.active else 2],
-                      {"out": f"file-{n}.iso"}]} for n in range(first, min(first + 100, total))]
-            assert all("result" in one for one in connection.send(batch))
-        added = total / (time.perf_counter() - begin)
-        ariang.until("all run", lambda: sum(int(one["completedLength"]) > 0
-                     for one in connection.call("tellActive", ["completedLength"])) == options.active)
-        measure(connection, options, pid, origin, at_start, added)
-        daemon.process.terminate()
-        begin = time.perf_counter()
-        assert daemon.process.wait(ariang.PATIENCE) == 0
-        ended = time.perf_counter() - begin
+        try:
+            fill(daemon, options, origin)
+        finally:
+            daemon.process.terminate()
+            begin = time.perf_counter()
+            assert daemon.process.wait(ariang.PATIENCE) == 0
+            ended = time.perf_counter() - begin
         begin = time.perf_counter()
         daemon = ariang.Daemon(options.bin, directory)
         print(f"| end; start again with that queue | {ended:.2f} s; {time.perf_counter() - begin:.2f} s |")
         daemon.process.terminate()
         daemon.process.wait(ariang.PATIENCE)
+
+
+def fill(daemon, options, origin):
+    """Adds the downloads, waits until as many run as should, and measures."""
+    pid = daemon.process.pid
+    at_start = resident_mb(pid, "VmRSS")
+    connection = Connection(daemon)
+    connection.call("changeGlobalOption", {"max-concurrent-downloads": str(options.active)})
+    begin = time.perf_counter()
+    total = options.queued + options.active
+    for first in range(0, total, 100):
+        batch = [{"id": n, "method": "aria2.addUri", "params": [connection.token,
+                  [f"{origin}/queue/file-{n}.iso", f"https://mirror.example/pub/queue/file-{n}.iso"][:1 if n < options.active else 2],
+                  {"out": f"file-{n}.iso"}]} for n in range(first, min(first + 100, total))]
+        assert all("result" in one for one in connection.send(batch))
+    added = total / (time.perf_counter() - begin)
+    ariang.until("all run", lambda: sum(int(one["completedLength"]) > 0
+                 for one in connection.call("tellActive", ["completedLength"])) == options.active)
+    measure(connection, options, pid, origin, at_start, added)
 
 
 def measure(connection, options, pid, origin, at_start, added):

@@ -36,7 +36,8 @@ const INPUT_BYTES_MAX: u64 = 64 << 20;
         Several URIs on the command line are mirrors of one file, as with aria2c. A file that is there \
         already is kept if its hash is right. The exit status is anabranch's.",
     after_help = "A program that is called aria2c:\n  \
-        printf '#!/bin/sh\\nexec anabranch daemon aria2c \"$@\"\\n' > ~/bin/aria2c && chmod +x ~/bin/aria2c\n\n\
+        printf '#!/bin/sh\\nexec anabranch daemon aria2c \"$@\"\\n' > ~/bin/aria2c\n  \
+        chmod +x ~/bin/aria2c\n\n\
         Examples:\n  \
         anabranch daemon aria2c -x 8 -o f.iso https://a.example/f.iso https://b.example/f.iso\n  \
         anabranch daemon aria2c -j 4 -i list.txt -d /srv/files",

@@ -147,8 +147,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_of_a_limit_is_read_as_the_same(from in 0_u16..DAY, length in 1_u16..DAY, minute in 0_u16..DAY) {
-            let limit = DayLimit { rate: Some(Rate::from_bytes(9_999)), span: Some((from, (from + length) % DAY)) };
+        fn a_text_is_read_as_the_same(from in 0_u16..DAY, length in 1_u16..DAY, minute in 0_u16..DAY) {
+            let span = Some((from, (from + length) % DAY));
+            let limit = DayLimit { rate: Some(Rate::from_bytes(9_999)), span };
             prop_assert_eq!(limit.to_string().parse(), Ok(limit));
             let since = (minute + DAY - from) % DAY;
             prop_assert_eq!(at(&[limit], minute).is_some(), since < length);

@@ -75,7 +75,7 @@ impl Base {
         }
         let outside = || {
             Err(format!(
-                "The option '{option}' leads out of {}: the daemon writes elsewhere only with --allow-any-dir.",
+                "The option '{option}' leads out of {}, which takes --allow-any-dir.",
                 self.path.display()
             ))
         };

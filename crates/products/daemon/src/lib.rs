@@ -8,8 +8,8 @@
 //!
 //! **Map.**
 //! * [`gid`], [`job`]: a download and its identifier. [`queue`]: the state machine; no IO.
-//! * [`options`]: aria2's options. [`destination`]: where a download may go. [`day_limit`]: limits by the time
-//!   of day.
+//! * [`options`]: aria2's options. [`destination`]: where a download may go. [`day_limit`]: limits by the
+//!   time of day.
 //! * [`journal`]: the queue on disk. [`engine`]: jobs as transfers. [`daemon`]: all of it behind one lock.
 //! * [`rpc`]: aria2's methods, texts in and out. [`token`]: the secret of requests.
 //! * [`server`]: HTTP and WebSocket. [`command_line`]: the arguments of `aria2c`.

@@ -15,7 +15,6 @@ use std::num::NonZero;
 use crate::gid::Gid;
 use crate::job::{End, Job, Known, Options, Source, Status};
 use order::Order;
-pub use requests::How;
 
 /// The number of jobs that run at a time, unless it is set: aria2's default.
 pub const AT_ONCE: NonZero<usize> = NonZero::new(5).unwrap();
@@ -61,6 +60,17 @@ pub enum Outcome {
     Failed(End),
     /// It was stopped.
     Stopped,
+}
+
+/// What a new position counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// From the head of the queue.
+    Set,
+    /// From where the job is.
+    Current,
+    /// From the end of the queue.
+    End,
 }
 
 /// Why a request about a job is refused.

@@ -1,8 +1,8 @@
 //! The table of aria2's options.
 
-use super::Fate::{Idle, Obeyed, Refused};
-use super::Scope::{Daemon, Job, JobOnly};
-use super::{Fate, Kind, OptionRule, Scope};
+use super::rule::Fate::{Idle, Obeyed, Refused};
+use super::rule::Scope::{Daemon, Job, JobOnly};
+use super::rule::{Fate, Kind, OptionRule, Scope};
 
 /// The most downloads that run at a time: each has a thread, and some sockets.
 const ACTIVE_MAX: u64 = 500;

@@ -3,20 +3,9 @@
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 
-use super::{Effect, Notice, Queue, Refusal};
+use super::{Effect, How, Notice, Queue, Refusal};
 use crate::gid::Gid;
 use crate::job::{End, Job, Options, Source, Status};
-
-/// What a new position counts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// From the head of the queue.
-    Set,
-    /// From where the job is.
-    Current,
-    /// From the end of the queue.
-    End,
-}
 
 impl Queue {
     /// Returns a job.

@@ -228,7 +228,8 @@ proptest! {
                 Step::Reopen => {
                     queue = Queue::of(outside.disk.values().cloned());
                     outside.running.clear();
-                    let order: Vec<Gid> = before.active().chain(before.waiting()).map(|job| job.gid).collect();
+                    let order = before.active().chain(before.waiting()).map(|job| job.gid);
+                    let order: Vec<Gid> = order.collect();
                     prop_assert_eq!(queue.waiting().map(|job| job.gid).collect::<Vec<_>>(), order);
                     prop_assert_eq!(gids(queue.results()), gids(before.results()));
                     queue.set_at_once(before.at_once);

@@ -9,7 +9,7 @@ use super::params::Params;
 use super::{Call, Failure};
 use crate::gid::Gid;
 use crate::job::{Job, Options, Source};
-use crate::options::{self, Fate, OptionRule, Scope, is_true};
+use crate::options::{self, Fate, Scope, is_true};
 use crate::queue::{How, NewJob, Queue, Refusal};
 
 impl Call<'_> {
@@ -55,8 +55,7 @@ impl Call<'_> {
     fn new_options(&self, given: Option<&Map<String, Value>>) -> Result<Options, Failure> {
         let given = given.map(|given| options::read(given, |scope| scope != Scope::Daemon)).transpose();
         let given = given.map_err(|e| Failure::new(e.to_string()))?.unwrap_or_default();
-        let is_of_jobs =
-            |name: &String| OptionRule::named(name).is_some_and(|known| known.scope == Scope::Job);
+        let is_of_jobs = |name: &String| options::named(name).is_some_and(|known| known.scope == Scope::Job);
         let global = self.daemon.look(|state| state.options.clone());
         let mut options: Options = global.into_iter().filter(|(name, _)| is_of_jobs(name)).collect();
         options.extend(given);
@@ -198,8 +197,7 @@ impl Call<'_> {
 fn needs_restart(job: &Job, new: &Options) -> bool {
     let names: BTreeSet<&String> = job.options.keys().chain(new.keys()).collect();
     let is_obeyed = |name: &str| {
-        name != "max-download-limit"
-            && OptionRule::named(name).is_some_and(|known| known.fate == Fate::Obeyed)
+        name != "max-download-limit" && options::named(name).is_some_and(|known| known.fate == Fate::Obeyed)
     };
     names.into_iter().any(|name| is_obeyed(name) && job.options.get(name) != new.get(name))
 }
