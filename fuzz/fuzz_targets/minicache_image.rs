@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use anabranch_cache::digest::{Digest, HashKind, Hasher};
 use anabranch_minicache::disk::Disk;
-use anabranch_minicache::image::{Described, Image};
+use anabranch_minicache::image::{Described, Image, Writer};
 use anabranch_minicache::layout::{Entry, Layout, Text};
 use anabranch_minicache::proof::Proof;
 use anabranch_mmtp::ContentId;
@@ -102,7 +102,7 @@ fuzz_target!(|bytes: &[u8]| {
     let checked = image.check(|_| ());
     assert!(checked.objects >= right.len() as u64);
     let body = content(7, 17_000);
-    if let Ok(mut writer) = image.begin(body.len() as u64, HashKind::Sha256, false) {
+    if let Ok(mut writer) = Writer::begin(&image, body.len() as u64, HashKind::Sha256, false) {
         writer.write(&body).unwrap();
         if let Ok(slot) = writer.finish(None, Described::default()) {
             let entry = image.table().entry(slot).unwrap();

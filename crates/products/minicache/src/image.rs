@@ -11,9 +11,7 @@ mod writer;
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, SeekFrom};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-use anabranch_cache::digest::HashKind;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::disk::Disk;
 use crate::layout::{ENTRY_BYTES, Entry, Layout, LayoutError, SUPERBLOCK_BYTES};
@@ -184,24 +182,16 @@ impl<D: Disk> Image<D> {
         space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an object of `length` bytes, of which the hash of `kind` is kept as a name. Where there is no room, objects that no answer uses are removed, the
-    /// one that was used least recently first, if `evicts`.
-    ///
-    /// # Errors
-    /// If there is no room for it.
-    pub fn begin(
-        self: &Arc<Self>,
-        length: u64,
-        kind: HashKind,
-        evicts: bool,
-    ) -> Result<Writer<D>, ImageError> {
+    /// Claims room for an object of `length` bytes. Where there is none, objects that no answer uses are removed,
+    /// the one that was used least recently first, if `evicts`.
+    fn claim(&self, length: u64, evicts: bool) -> Result<Extent, ImageError> {
         let chunks = self.layout().chunks_of(length);
         if self.space().shares {
             return Err(ImageError::Shared);
         }
         loop {
             if let Some(extent) = self.space().claim(chunks) {
-                return Ok(Writer::new(Arc::clone(self), extent, length, kind));
+                return Ok(extent);
             }
             // What cannot ever fit pushes nothing out.
             if !evicts || chunks > self.layout().chunks() || !self.evict()? {

@@ -11,10 +11,12 @@
 
 mod answer;
 mod connection;
+mod count;
 mod event;
 mod fill;
 mod mmtp;
 mod request;
+mod settings;
 mod site;
 mod status;
 mod worker;
@@ -32,6 +34,7 @@ use crate::image::Image;
 pub use event::Event;
 pub use fill::{FillError, Origins};
 use mmtp::MmtpWorker;
+pub use settings::Settings;
 use site::Site;
 use worker::Worker;
 
@@ -40,19 +43,6 @@ const THREADS_MAX: usize = 8;
 /// How often, and how long, the end of a server waits for its fetches.
 const END_POLL: Duration = Duration::from_millis(5);
 const END_POLLS_MAX: u32 = 1_000;
-
-/// How an image is served.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The number of threads; `None` for one a processor, at most eight.
-    pub threads: Option<usize>,
-    /// How many workers the keeper has started before this one.
-    pub restarts: u64,
-    /// Where objects come from that the image does not have: peer mode. `None` is origin mode.
-    pub origins: Option<Origins>,
-    /// The UDP address on which the objects are offered by mmTP too.
-    pub mmtp: Option<SocketAddr>,
-}
 
 /// A running server. It ends when it is dropped.
 pub struct Serving {
@@ -80,7 +70,7 @@ impl Serving {
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let count = settings.threads.unwrap_or(cores).clamp(1, THREADS_MAX);
         let (mmtp, comes_after) = (settings.mmtp, settings.restarts > 0);
-        let site = Arc::new(Site::new(image, settings, Box::new(listener))?);
+        let site = Arc::new(Site::new(image, settings, Arc::new(listener))?);
         let mut serving = Self { address, mmtp: None, wakers: Vec::new(), threads: Vec::new(), site };
         if let Some(address) = mmtp {
             let secret = anabranch::secret().map_err(io::Error::other)?;
@@ -152,7 +142,7 @@ impl Drop for Serving {
         }
         // The threads of fetches hold the image, which another process could not open meanwhile.
         for _ in 0..END_POLLS_MAX {
-            if Arc::strong_count(&self.site) == 1 {
+            if self.site.is_idle() {
                 return;
             }
             thread::sleep(END_POLL);

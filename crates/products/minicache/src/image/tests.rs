@@ -1,5 +1,7 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anabranch_cache::digest::HashKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -101,7 +103,7 @@ fn body(number: usize) -> Vec<u8> {
 }
 
 fn put<D: Disk>(image: &Arc<Image<D>>, bytes: &[u8], evicts: bool) -> Result<u32, ImageError> {
-    let mut writer = image.begin(bytes.len() as u64, HashKind::Sha256, evicts)?;
+    let mut writer = Writer::begin(image, bytes.len() as u64, HashKind::Sha256, evicts)?;
     for part in bytes.chunks(7_001) {
         writer.write(part)?;
     }
@@ -188,14 +190,17 @@ fn an_object_is_found_after_the_next_start_and_another_name_is_refused() {
     let slot = put(&image, &body(4), false).unwrap();
     let entry = image.table().entry(slot).unwrap();
     assert!(read(&image, slot, &entry) == body(4));
-    let mut writer = image.begin(3, HashKind::Sha512, false).unwrap();
+    let mut writer = Writer::begin(&image, 3, HashKind::Sha512, false).unwrap();
     writer.write(b"abc").unwrap();
     assert!(matches!(writer.write(b"d"), Err(ImageError::Wrong(_))), "more than announced");
     assert!(matches!(writer.finish(Some(&name(1)), Described::default()), Err(ImageError::Wrong(_))));
-    let short = image.begin(3, HashKind::Sha512, false).unwrap();
+    let short = Writer::begin(&image, 3, HashKind::Sha512, false).unwrap();
     assert!(matches!(short.finish(None, Described::default()), Err(ImageError::Wrong(_))));
     assert_eq!(image.room().objects, 1);
-    assert!(matches!(image.begin(300_000, HashKind::Sha256, true), Err(ImageError::NoRoom(300_000))));
+    assert!(matches!(
+        Writer::begin(&image, 300_000, HashKind::Sha256, true),
+        Err(ImageError::NoRoom(300_000))
+    ));
     assert_eq!(image.room().objects, 1, "what cannot fit pushes nothing out");
     drop(image);
     let image = Image::open(&path, Use::Read).unwrap();

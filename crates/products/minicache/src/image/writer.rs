@@ -40,9 +40,20 @@ pub struct Writer<D: Disk = std::fs::File> {
 }
 
 impl<D: Disk> Writer<D> {
-    pub(super) fn new(image: Arc<Image<D>>, extent: Extent, length: u64, kind: HashKind) -> Self {
+    /// Begins an object of `length` bytes, of which the hash of `kind` is kept as a name. Where there is no room,
+    /// objects that no answer uses are removed, the one that was used least recently first, if `evicts`.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub fn begin(
+        image: &Arc<Image<D>>,
+        length: u64,
+        kind: HashKind,
+        evicts: bool,
+    ) -> Result<Self, ImageError> {
+        let (extent, image) = (image.claim(length, evicts)?, Arc::clone(image));
         let (buffer, leaves, hasher) = (Vec::new(), Vec::new(), Hasher::new(kind));
-        Self { image, extent, length, written: 0, buffer, leaves, hasher }
+        Ok(Self { image, extent, length, written: 0, buffer, leaves, hasher })
     }
 
     /// Adds the next bytes.

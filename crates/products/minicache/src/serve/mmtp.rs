@@ -19,8 +19,8 @@ use anabranch_net::{
     Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, WakeReceiver, Waker,
 };
 
+use super::count::Count;
 use super::site::{Held, Site};
-use super::status::Count;
 use crate::disk::Disk as _;
 use crate::name::Name;
 

@@ -14,9 +14,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::answer::bad;
 use super::connection::{Connection, Turn, Wants};
+use super::count::Count;
 use super::fill::Mailbox;
 use super::site::Site;
-use super::status::Count;
 
 /// The most connections of a server, all threads together. A further one replaces an idle one, or one of a host
 /// that has more; if there is none, it is refused with 503.
