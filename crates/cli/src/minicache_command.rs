@@ -29,8 +29,8 @@ const READ_BYTES: usize = 256 << 10;
 /// Runs a command of `anabranch minicache`.
 ///
 /// # Errors
-/// 2 if the command line makes no sense or the file is no image, 3 if an object is not there, 5 if the image is
-/// damaged, 6 if it cannot be written, 1 if it is in use or cannot be served.
+/// 2 if the command line makes no sense or the file is no image, 3 if an object is not there, 5 if the
+/// image is damaged, 6 if it cannot be written, 1 if it is in use or cannot be served.
 pub fn minicache(args: &Minicache) -> Outcome {
     match &args.command {
         MinicacheCommand::Make(args) => make(args),

@@ -1,10 +1,10 @@
 //! The HTTP server of an image.
 //!
-//! Each thread has an epoll(7) and the connections that it accepted; all threads listen on one socket. A body is
-//! sent by sendfile(2) from the page cache, up to 256 KiB at a turn, after its blocks have been
-//! [proven](crate::proof). So a connection costs some hundred bytes, and a thousand of them cost no buffers. That
-//! is why this is not `anabranch_http::server`, which has at most 256 connections and copies bodies through
-//! buffers of half a MiB each; ranges, preconditions and paths are its own.
+//! Each thread has an epoll(7) and the connections that it accepted; all threads listen on one socket. A
+//! body is sent by sendfile(2) from the page cache, up to 256 KiB at a turn, after its blocks have been
+//! [proven](crate::proof). So a connection costs some hundred bytes, and a thousand of them cost no
+//! buffers. That is why this is not `anabranch_http::server`, which has at most 256 connections and copies
+//! bodies through buffers of half a MiB each; ranges, preconditions and paths are its own.
 //!
 //! `request` parses a head, `answer` decides, `connection` moves bytes, `worker` waits, `site` has what all
 //! threads share, `status` the numbers, `fill` what a miss does; `mmtp` serves the same by mmTP.
@@ -54,8 +54,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves an image on a socket that listens. `listener` is called with what the user should know, on several
-    /// threads.
+    /// Serves an image on a socket that listens. `listener` is called with what the user should know, on
+    /// several threads.
     ///
     /// # Errors
     /// If the system has no threads or descriptors left, or an origin is no URL.

@@ -1,11 +1,15 @@
-use std::sync::Arc;
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_cache::digest::HashKind;
 use proptest::prelude::*;
 
 use super::*;
+use crate::disk::Disk;
 use crate::layout::hashes_at;
+use crate::layout::{Entry, Layout, LayoutError, SUPERBLOCK_BYTES};
 use crate::name::Name;
 use crate::proof::Proof;
 
@@ -41,8 +45,8 @@ impl Forgetful {
         spent.map(drop).map_err(|_| io::Error::other("the power is gone"))
     }
 
-    /// Returns what is there after a crash: of each write that was not synced nothing, all, or any sectors (any
-    /// pieces of 16 bytes, if it is no longer than a sector), as `random` says.
+    /// Returns what is there after a crash: of each write that was not synced nothing, all, or any sectors
+    /// (any pieces of 16 bytes, if it is no longer than a sector), as `random` says.
     fn crash(&self, mut random: impl FnMut() -> u8) -> Vec<u8> {
         let State { mut durable, pending, .. } = self.lock().clone();
         for (at, bytes) in pending {
@@ -124,8 +128,8 @@ fn name(number: usize) -> Name {
     Name::Root(*blake3::hash(&body(number)).as_bytes())
 }
 
-/// Puts objects until the power is lost or all are there; some push others out. Returns the numbers of those that
-/// must be there, and of one that may be.
+/// Puts objects until the power is lost or all are there; some push others out. Returns the numbers of
+/// those that must be there, and of one that may be.
 fn work(image: &Arc<Image<Forgetful>>) -> (Vec<usize>, bool) {
     let mut there: Vec<usize> = Vec::new();
     for number in 0..14 {
@@ -156,7 +160,8 @@ proptest! {
         for step in 0.. {
             let image = Arc::new(Image::of(Forgetful::new(blank(), step)).unwrap());
             let (there, done) = work(&image);
-            let after = Arc::new(Image::of(Forgetful::new(image.disk().crash(&mut next), usize::MAX)).unwrap());
+            let left = Forgetful::new(image.disk().crash(&mut next), usize::MAX);
+            let after = Arc::new(Image::of(left).unwrap());
             for number in &there {
                 let found = after.table().find(&name(*number)).expect("it was promised to be there");
                 let entry = after.table().entry(found.slot).unwrap();

@@ -182,8 +182,8 @@ impl Connection {
         }
     }
 
-    /// Ends after the last answer. What the client has sent besides is read, since closing with unread bytes would
-    /// make the kernel reset the connection, and the client lose the answer.
+    /// Ends after the last answer. What the client has sent besides is read, since closing with unread
+    /// bytes would make the kernel reset the connection, and the client lose the answer.
     fn linger(&mut self) -> io::Result<Wants> {
         self.stream.shutdown(std::net::Shutdown::Write)?;
         let mut rest = [0; READ_BYTES];

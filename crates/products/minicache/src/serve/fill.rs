@@ -30,7 +30,8 @@ const READ_BYTES: usize = 256 << 10;
 /// The type of an object that came without one.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// Where objects come from: URLs in which `{name}` stands for the name, or to which it is added after a slash.
+/// Where objects come from: URLs in which `{name}` stands for the name, or to which it is added after a
+/// slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origins(Vec<String>);
 
@@ -116,8 +117,8 @@ impl Mailbox {
     }
 }
 
-/// A connection that waits: its thread's mailbox, its place there, and a number that no later connection in this
-/// place has.
+/// A connection that waits: its thread's mailbox, its place there, and a number that no later connection in
+/// this place has.
 pub(super) struct Waiter {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) token: usize,
@@ -203,8 +204,8 @@ impl Filler {
         }
     }
 
-    /// Fetches an object from all origins at once; if these together have sent wrong bytes, from one after the
-    /// other.
+    /// Fetches an object from all origins at once; if these together have sent wrong bytes, from one after
+    /// the other.
     fn fetch(&self, name: &Name) -> Result<u64, FillError> {
         let urls = self.origins.urls(name);
         let mut fetched = self.fetch_from(&urls, name);
@@ -242,8 +243,8 @@ impl Filler {
         })
     }
 
-    /// Writes an object into the image while it arrives. Its entry is written when all of it is there and has the
-    /// name that was asked for.
+    /// Writes an object into the image while it arrives. Its entry is written when all of it is there and
+    /// has the name that was asked for.
     fn copy(&self, reader: &mut Reader, length: &Length, name: &Name) -> Result<u64, FillError> {
         let kind = match name {
             Name::Digest(digest) => digest.kind(),
