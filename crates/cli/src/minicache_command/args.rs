@@ -15,8 +15,8 @@ use clap::{Args, Subcommand, ValueHint};
         An image is a file with a table of objects and their bytes. `make` makes one, `add` puts files into \
         it, `serve` answers GET and HEAD for /sha256:HEX and /b3:BASE32, ranges too. Only bytes are sent \
         that have been compared with their hashes since the start. If the serving process dies, its parent \
-        starts the next one at once, on the same socket. A crash or kill -9 at any moment loses no object. With \
-        --origin, what is missing is fetched from there, verified, and kept.",
+        starts the next one at once, on the same socket. A crash or kill -9 at any moment loses no object. \
+        With --origin, what is missing is fetched from there, verified, and kept.",
     after_help = "Examples:\n  \
         anabranch minicache make cache.img --size 10GB\n  \
         anabranch minicache add cache.img film.mkv\n  \
