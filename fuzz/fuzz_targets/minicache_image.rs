@@ -1,5 +1,5 @@
-//! An image of any bytes: what is read of it is read without a panic, an object whose blocks prove right has the
-//! hash of its name, and an object that is added takes nothing from another one.
+//! An image of any bytes: what is read of it is read without a panic, an object whose blocks prove right
+//! has the hash of its name, and an object that is added takes nothing from another one.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use anabranch_cache::digest::{Digest, HashKind, Hasher};
 use anabranch_minicache::disk::Disk;
-use anabranch_minicache::image::{Described, Image};
+use anabranch_minicache::image::{Described, Image, Writer};
 use anabranch_minicache::layout::{Entry, Layout, Text};
 use anabranch_minicache::proof::Proof;
 use anabranch_mmtp::ContentId;
@@ -66,7 +66,10 @@ fuzz_target!(|bytes: &[u8]| {
                 // A whole entry: of any content, or of one that is there.
                 let length = u64::from_le_bytes(take(&mut bytes)) >> (seed % 64);
                 let there = content(seed, length as usize % 20_000);
-                let id = if kind == 2 { ContentId { root: take(&mut bytes), length } } else { ContentId::of(&there) };
+                let id = match kind {
+                    2 => ContentId { root: take(&mut bytes), length },
+                    _ => ContentId::of(&there),
+                };
                 let mut hasher = Hasher::new(HashKind::Sha512Of256);
                 hasher.update(&there);
                 let digest = if kind == 2 { Digest::Sha512(take(&mut bytes)) } else { hasher.finish() };
@@ -74,7 +77,8 @@ fuzz_target!(|bytes: &[u8]| {
                 if kind == 3 && place + there.len() <= disk.len() {
                     disk[place..place + there.len()].copy_from_slice(&there);
                 }
-                let first_chunk = if chunk > 240 { u64::MAX - u64::from(seed) } else { u64::from(chunk % 24) };
+                let first_chunk =
+                    if chunk > 240 { u64::MAX - u64::from(seed) } else { u64::from(chunk % 24) };
                 let (media_type, label) = (Text::cut("a/b"), Text::default());
                 Entry { generation: u64::from(seed), id, digest, first_chunk, media_type, label }.encode()
             }
@@ -102,7 +106,7 @@ fuzz_target!(|bytes: &[u8]| {
     let checked = image.check(|_| ());
     assert!(checked.objects >= right.len() as u64);
     let body = content(7, 17_000);
-    if let Ok(mut writer) = image.begin(body.len() as u64, HashKind::Sha256, false) {
+    if let Ok(mut writer) = Writer::begin(&image, body.len() as u64, HashKind::Sha256, false) {
         writer.write(&body).unwrap();
         if let Ok(slot) = writer.finish(None, Described::default()) {
             let entry = image.table().entry(slot).unwrap();

@@ -1,6 +1,7 @@
 //! Runs `anabranch minicache`: a content cache in one file. The crate `anabranch-minicache` does the work.
 
 pub mod args;
+mod failure;
 mod serve;
 
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anabranch_cache::digest::HashKind;
-use anabranch_minicache::image::{Damage, Described, Image, ImageError, Use};
+use anabranch_minicache::image::{Damage, Described, Image, ImageError, Use, Writer};
 use anabranch_minicache::layout::{Entry, Layout, Text};
 use anabranch_mmtp::uri::Uri;
 use serde::Serialize;
@@ -20,6 +21,7 @@ use crate::names::show;
 use crate::stdout;
 use crate::view::printable;
 use args::{Add, Check, Ls, Make, Minicache, MinicacheCommand, Rm};
+use failure::failure;
 
 /// The bytes of a file that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -27,8 +29,8 @@ const READ_BYTES: usize = 256 << 10;
 /// Runs a command of `anabranch minicache`.
 ///
 /// # Errors
-/// 2 if the command line makes no sense or the file is no image, 3 if an object is not there, 5 if the image is
-/// damaged, 6 if it cannot be written, 1 if it is in use or cannot be served.
+/// 2 if the command line makes no sense or the file is no image, 3 if an object is not there, 5 if the
+/// image is damaged, 6 if it cannot be written, 1 if it is in use or cannot be served.
 pub fn minicache(args: &Minicache) -> Outcome {
     match &args.command {
         MinicacheCommand::Make(args) => make(args),
@@ -37,21 +39,6 @@ pub fn minicache(args: &Minicache) -> Outcome {
         MinicacheCommand::Ls(args) => list(args),
         MinicacheCommand::Check(args) => check(args),
         MinicacheCommand::Serve(args) => serve::serve(args),
-    }
-}
-
-fn failure(path: &Path, error: &ImageError) -> Failure {
-    let says = format!("{}: {error}", show(path));
-    match error {
-        ImageError::Layout(_) | ImageError::Short(..) | ImageError::Shared => Failure::usage(says).at(path),
-        ImageError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let make = format!("`anabranch minicache make {} --size SIZE` makes it", show(path));
-            Failure::usage(format!("{says}; {make}")).at(path)
-        }
-        ImageError::Busy => Failure::other(says).at(path),
-        ImageError::Io(_) | ImageError::NoRoom(_) | ImageError::NoEntry | ImageError::Wrong(_) => {
-            Failure::target(says).at(path)
-        }
     }
 }
 
@@ -122,7 +109,7 @@ fn add_file(image: &Arc<Image>, of: &Path, path: &Path, media_type: Text) -> Out
         }
         error => failure(of, &error),
     };
-    let mut writer = image.begin(metadata.len(), HashKind::Sha256, false).map_err(wrong)?;
+    let mut writer = Writer::begin(image, metadata.len(), HashKind::Sha256, false).map_err(wrong)?;
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let read = file.read(&mut buffer).map_err(unread)?;

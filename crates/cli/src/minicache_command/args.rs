@@ -13,10 +13,10 @@ use clap::{Args, Subcommand, ValueHint};
 #[command(
     long_about = "Serve objects by their hashes from one file, milliseconds after the start.\n\n\
         An image is a file with a table of objects and their bytes. `make` makes one, `add` puts files into \
-        it, `serve` answers GET and HEAD for /sha256:HEX and /b3:BASE32, ranges too. Only bytes are sent that \
-        have been compared with their hashes since the start. If the serving process dies, its parent starts \
-        the next one at once, on the same socket. A crash or kill -9 at any moment loses no object. With \
-        --origin, what is missing is fetched from there, verified, and kept.",
+        it, `serve` answers GET and HEAD for /sha256:HEX and /b3:BASE32, ranges too. Only bytes are sent \
+        that have been compared with their hashes since the start. If the serving process dies, its parent \
+        starts the next one at once, on the same socket. A crash or kill -9 at any moment loses no object. \
+        With --origin, what is missing is fetched from there, verified, and kept.",
     after_help = "Examples:\n  \
         anabranch minicache make cache.img --size 10GB\n  \
         anabranch minicache add cache.img film.mkv\n  \
@@ -156,13 +156,13 @@ pub struct Serve {
     #[arg(short, long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8480")]
     pub listen: SocketAddr,
 
-    /// Offer the objects by mmTP too, to `anabranch get 'anabranch:b3:…?len=LENGTH' --from ADDR:PORT`, on this UDP
-    /// address; `ls --json` has the URIs
+    /// Offer the objects by mmTP too, to `anabranch get 'anabranch:b3:…?len=LENGTH' --from ADDR:PORT`, on
+    /// this UDP address; `ls --json` has the URIs
     #[arg(long, value_name = "ADDR:PORT")]
     pub mmtp: Option<SocketAddr>,
 
-    /// Fetch what is missing from URL/NAME, or from URL with {name} replaced; several are mirrors of each other.
-    /// The object that was used least recently makes room. Without this option: 404
+    /// Fetch what is missing from URL/NAME, or from URL with {name} replaced; several are mirrors of each
+    /// other. The object that was used least recently makes room. Without this option: 404
     #[arg(long = "origin", value_name = "URL", value_hint = ValueHint::Url)]
     pub origins: Vec<String>,
 

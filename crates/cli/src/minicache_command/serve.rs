@@ -13,7 +13,7 @@ use anabranch_net::{Clock, Interest, Poller, WakeReceiver};
 use serde::Serialize;
 
 use super::args::Serve;
-use super::failure;
+use super::failure::failure;
 use crate::descriptors::raise_limit;
 use crate::exit::{Failure, Outcome};
 use crate::json;

@@ -44,8 +44,8 @@ impl Digest {
         })
     }
 
-    /// Parses the name of the function, a colon and hexadecimal digits, as they are displayed. Returns `None` if
-    /// the text is something else.
+    /// Parses the name of the function, a colon and hexadecimal digits, as they are displayed. Returns
+    /// `None` if the text is something else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, hex) = text.split_once(':')?;

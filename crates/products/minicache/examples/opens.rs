@@ -1,8 +1,9 @@
 //! Measures opens by name: `cargo run --release -p anabranch-minicache --example opens [DIRECTORY]`.
 //!
-//! A full table of 65,536 objects is opened by all its names in random order. An open finds the entry, compares the
-//! whole name, and returns length and place. With `pin` it is also kept from being removed and released again, as
-//! each answer does. Rates are of processor time, so that a busy machine disturbs them less. Beside it, open(2) and close(2) of as many files in DIRECTORY, best a tmpfs such as `/dev/shm`.
+//! A full table of 65,536 objects is opened by all its names in random order. An open finds the entry,
+//! compares the whole name, and returns length and place. With `pin` it is also kept from being removed and
+//! released again, as each answer does. Rates are of processor time, so that a busy machine disturbs them
+//! less. Beside it, open(2) and close(2) of as many files in DIRECTORY, best a tmpfs such as `/dev/shm`.
 
 use std::fs::{self, File};
 use std::hint::black_box;

@@ -1,11 +1,11 @@
 //! The parent of the worker: it keeps the socket, and replaces a worker that dies at once.
 //!
-//! While no worker lives, the kernel queues clients that connect. The worker has the socket as its standard input,
-//! as inetd's servers have: so nothing has to be found by a number. It dies with the keeper.
+//! While no worker lives, the kernel queues clients that connect. The worker has the socket as its standard
+//! input, as inetd's servers have: so nothing has to be found by a number. It dies with the keeper.
 //!
-//! The worker's standard output is a pipe to the keeper, which hands on what it says. Its end is also the first sign
-//! of the worker's death: the kernel closes it before a thousand sockets, and only then tells the parent. The next
-//! worker starts meanwhile.
+//! The worker's standard output is a pipe to the keeper, which hands on what it says. Its end is also the
+//! first sign of the worker's death: the kernel closes it before a thousand sockets, and only then tells
+//! the parent. The next worker starts meanwhile.
 
 use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener};
@@ -88,8 +88,8 @@ impl Shared {
 }
 
 impl Keeper {
-    /// Starts a worker by the command that `command` makes of the number of earlier workers, and replaces it when it
-    /// dies. `listener` is called on other threads.
+    /// Starts a worker by the command that `command` makes of the number of earlier workers, and replaces
+    /// it when it dies. `listener` is called on other threads.
     ///
     /// # Errors
     /// If the first worker or the thread cannot be started.
@@ -106,7 +106,8 @@ impl Keeper {
         };
         let shared = Arc::new(shared);
         let kept = Arc::clone(&shared);
-        // The kernel ends a worker when the thread that started it ends: so this thread lives as long as the keeper.
+        // The kernel ends a worker when the thread that started it ends: so this thread lives as long as
+        // the keeper.
         let listener: Arc<dyn Fn(&Event<'_>) + Send + Sync> = Arc::new(listener);
         let keep = move || keep(&kept, &command, &listener);
         let thread = thread::Builder::new().name("keeper".into()).spawn(keep)?;

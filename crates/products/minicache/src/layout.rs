@@ -259,8 +259,8 @@ const fn kind_number(kind: HashKind) -> u8 {
 }
 
 impl Entry {
-    /// Parses an entry of an image of this shape. Returns `None` if it is empty, if its check fails, or if its
-    /// extent is not inside the area of chunks.
+    /// Parses an entry of an image of this shape. Returns `None` if it is empty, if its check fails, or if
+    /// its extent is not inside the area of chunks.
     #[must_use]
     pub fn parse(bytes: &[u8; ENTRY_BYTES], layout: &Layout) -> Option<Self> {
         let (checked, check) = bytes.split_at(CHECKED_BYTES);
@@ -324,8 +324,8 @@ impl Entry {
     }
 }
 
-/// Returns where the two names begin in the bytes of an entry whose check has not been made: by these it will be
-/// looked for. Returns `None` for bytes that are no entry at first sight.
+/// Returns where the two names begin in the bytes of an entry whose check has not been made: by these it
+/// will be looked for. Returns `None` for bytes that are no entry at first sight.
 pub(crate) fn names_at(bytes: &[u8; ENTRY_BYTES]) -> Option<[usize; 2]> {
     (bytes[..4] == ENTRY_MAGIC).then_some([ROOT_AT, DIGEST_AT])
 }

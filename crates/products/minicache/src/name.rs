@@ -16,8 +16,8 @@ pub enum Name {
 }
 
 impl Name {
-    /// Parses `b3:` and base32, or the name of a hash function, a colon and hexadecimal digits. Returns `None`
-    /// if the text is neither.
+    /// Parses `b3:` and base32, or the name of a hash function, a colon and hexadecimal digits. Returns
+    /// `None` if the text is neither.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match parse_root(text) {

@@ -1,5 +1,5 @@
-//! Which blocks of an object are what was written: compared with the object's tree of hashes when they are first
-//! sent, and then trusted.
+//! Which blocks of an object are what was written: compared with the object's tree of hashes when they are
+//! first sent, and then trusted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -65,8 +65,8 @@ impl Proof {
         self.data_at + offset
     }
 
-    /// Returns once every block that these bytes are in has been compared with its hash, now or before. Blocks
-    /// are read into `buffer`.
+    /// Returns once every block that these bytes are in has been compared with its hash, now or before.
+    /// Blocks are read into `buffer`.
     ///
     /// # Errors
     /// The number of a damaged block, or the error of the system.

@@ -1,20 +1,22 @@
 //! The HTTP server of an image.
 //!
-//! Each thread has an epoll(7) and the connections that it accepted; all threads listen on one socket. A body is
-//! sent by sendfile(2) from the page cache, up to 256 KiB at a turn, after its blocks have been
-//! [proven](crate::proof). So a connection costs some hundred bytes, and a thousand of them cost no buffers. That
-//! is why this is not `anabranch_http::server`, which has at most 256 connections and copies bodies through
-//! buffers of half a MiB each; ranges, preconditions and paths are its own.
+//! Each thread has an epoll(7) and the connections that it accepted; all threads listen on one socket. A
+//! body is sent by sendfile(2) from the page cache, up to 256 KiB at a turn, after its blocks have been
+//! [proven](crate::proof). So a connection costs some hundred bytes, and a thousand of them cost no
+//! buffers. That is why this is not `anabranch_http::server`, which has at most 256 connections and copies
+//! bodies through buffers of half a MiB each; ranges, preconditions and paths are its own.
 //!
 //! `request` parses a head, `answer` decides, `connection` moves bytes, `worker` waits, `site` has what all
 //! threads share, `status` the numbers, `fill` what a miss does; `mmtp` serves the same by mmTP.
 
 mod answer;
 mod connection;
+mod count;
 mod event;
 mod fill;
 mod mmtp;
 mod request;
+mod settings;
 mod site;
 mod status;
 mod worker;
@@ -32,6 +34,7 @@ use crate::image::Image;
 pub use event::Event;
 pub use fill::{FillError, Origins};
 use mmtp::MmtpWorker;
+pub use settings::Settings;
 use site::Site;
 use worker::Worker;
 
@@ -40,19 +43,6 @@ const THREADS_MAX: usize = 8;
 /// How often, and how long, the end of a server waits for its fetches.
 const END_POLL: Duration = Duration::from_millis(5);
 const END_POLLS_MAX: u32 = 1_000;
-
-/// How an image is served.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The number of threads; `None` for one a processor, at most eight.
-    pub threads: Option<usize>,
-    /// How many workers the keeper has started before this one.
-    pub restarts: u64,
-    /// Where objects come from that the image does not have: peer mode. `None` is origin mode.
-    pub origins: Option<Origins>,
-    /// The UDP address on which the objects are offered by mmTP too.
-    pub mmtp: Option<SocketAddr>,
-}
 
 /// A running server. It ends when it is dropped.
 pub struct Serving {
@@ -64,8 +54,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves an image on a socket that listens. `listener` is called with what the user should know, on several
-    /// threads.
+    /// Serves an image on a socket that listens. `listener` is called with what the user should know, on
+    /// several threads.
     ///
     /// # Errors
     /// If the system has no threads or descriptors left, or an origin is no URL.
@@ -80,7 +70,7 @@ impl Serving {
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let count = settings.threads.unwrap_or(cores).clamp(1, THREADS_MAX);
         let (mmtp, comes_after) = (settings.mmtp, settings.restarts > 0);
-        let site = Arc::new(Site::new(image, settings, Box::new(listener))?);
+        let site = Arc::new(Site::new(image, settings, Arc::new(listener))?);
         let mut serving = Self { address, mmtp: None, wakers: Vec::new(), threads: Vec::new(), site };
         if let Some(address) = mmtp {
             let secret = anabranch::secret().map_err(io::Error::other)?;
@@ -152,7 +142,7 @@ impl Drop for Serving {
         }
         // The threads of fetches hold the image, which another process could not open meanwhile.
         for _ in 0..END_POLLS_MAX {
-            if Arc::strong_count(&self.site) == 1 {
+            if self.site.is_idle() {
                 return;
             }
             thread::sleep(END_POLL);

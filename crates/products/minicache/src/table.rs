@@ -1,9 +1,10 @@
 //! The table in memory, and opens by name: no lock, no allocation.
 //!
-//! The index has a word of 64 bits for each name of each entry. A name belongs into the word that its first bytes
-//! say, or into the first free one of the next 31: as there are twice as many words as names, that is nearly
-//! always one of the same cache line. A word holds 32 further bits of the name, the slot, and whether the entry's
-//! check has been made: it is made when the entry is first found, so that a start need not hash the table.
+//! The index has a word of 64 bits for each name of each entry. A name belongs into the word that its first
+//! bytes say, or into the first free one of the next 31: as there are twice as many words as names, that is
+//! nearly always one of the same cache line. A word holds 32 further bits of the name, the slot, and
+//! whether the entry's check has been made: it is made when the entry is first found, so that a start need
+//! not hash the table.
 //!
 //! One thread at a time changes the table ([`insert`](Table::insert), [`close`](Table::close),
 //! [`clear`](Table::clear)); any number look names up meanwhile. A slot that is pinned is not closed, so that
@@ -149,8 +150,8 @@ impl Table {
         None
     }
 
-    /// Pins an object that was found. Returns `false` if the slot has been given to another one meanwhile; otherwise
-    /// the caller calls [`unpin`](Self::unpin) once.
+    /// Pins an object that was found. Returns `false` if the slot has been given to another one meanwhile;
+    /// otherwise the caller calls [`unpin`](Self::unpin) once.
     #[must_use]
     pub fn pin(&self, found: &Found) -> bool {
         let pins = self.pins[found.slot as usize].fetch_add(1, Ordering::AcqRel);

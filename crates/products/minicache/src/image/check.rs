@@ -1,6 +1,6 @@
 //! Reads a whole image and compares everything with its hashes.
 
-use super::Image;
+use super::opened::Image;
 use crate::disk::Disk;
 use crate::layout::Entry;
 use crate::proof::{Proof, ProofError};

@@ -1,9 +1,15 @@
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anabranch_cache::digest::HashKind;
 use proptest::prelude::*;
 
 use super::*;
+use crate::disk::Disk;
 use crate::layout::hashes_at;
+use crate::layout::{Entry, Layout, LayoutError, SUPERBLOCK_BYTES};
 use crate::name::Name;
 use crate::proof::Proof;
 
@@ -39,8 +45,8 @@ impl Forgetful {
         spent.map(drop).map_err(|_| io::Error::other("the power is gone"))
     }
 
-    /// Returns what is there after a crash: of each write that was not synced nothing, all, or any sectors (any
-    /// pieces of 16 bytes, if it is no longer than a sector), as `random` says.
+    /// Returns what is there after a crash: of each write that was not synced nothing, all, or any sectors
+    /// (any pieces of 16 bytes, if it is no longer than a sector), as `random` says.
     fn crash(&self, mut random: impl FnMut() -> u8) -> Vec<u8> {
         let State { mut durable, pending, .. } = self.lock().clone();
         for (at, bytes) in pending {
@@ -101,7 +107,7 @@ fn body(number: usize) -> Vec<u8> {
 }
 
 fn put<D: Disk>(image: &Arc<Image<D>>, bytes: &[u8], evicts: bool) -> Result<u32, ImageError> {
-    let mut writer = image.begin(bytes.len() as u64, HashKind::Sha256, evicts)?;
+    let mut writer = Writer::begin(image, bytes.len() as u64, HashKind::Sha256, evicts)?;
     for part in bytes.chunks(7_001) {
         writer.write(part)?;
     }
@@ -122,8 +128,8 @@ fn name(number: usize) -> Name {
     Name::Root(*blake3::hash(&body(number)).as_bytes())
 }
 
-/// Puts objects until the power is lost or all are there; some push others out. Returns the numbers of those that
-/// must be there, and of one that may be.
+/// Puts objects until the power is lost or all are there; some push others out. Returns the numbers of
+/// those that must be there, and of one that may be.
 fn work(image: &Arc<Image<Forgetful>>) -> (Vec<usize>, bool) {
     let mut there: Vec<usize> = Vec::new();
     for number in 0..14 {
@@ -154,7 +160,8 @@ proptest! {
         for step in 0.. {
             let image = Arc::new(Image::of(Forgetful::new(blank(), step)).unwrap());
             let (there, done) = work(&image);
-            let after = Arc::new(Image::of(Forgetful::new(image.disk().crash(&mut next), usize::MAX)).unwrap());
+            let left = Forgetful::new(image.disk().crash(&mut next), usize::MAX);
+            let after = Arc::new(Image::of(left).unwrap());
             for number in &there {
                 let found = after.table().find(&name(*number)).expect("it was promised to be there");
                 let entry = after.table().entry(found.slot).unwrap();
@@ -188,14 +195,17 @@ fn an_object_is_found_after_the_next_start_and_another_name_is_refused() {
     let slot = put(&image, &body(4), false).unwrap();
     let entry = image.table().entry(slot).unwrap();
     assert!(read(&image, slot, &entry) == body(4));
-    let mut writer = image.begin(3, HashKind::Sha512, false).unwrap();
+    let mut writer = Writer::begin(&image, 3, HashKind::Sha512, false).unwrap();
     writer.write(b"abc").unwrap();
     assert!(matches!(writer.write(b"d"), Err(ImageError::Wrong(_))), "more than announced");
     assert!(matches!(writer.finish(Some(&name(1)), Described::default()), Err(ImageError::Wrong(_))));
-    let short = image.begin(3, HashKind::Sha512, false).unwrap();
+    let short = Writer::begin(&image, 3, HashKind::Sha512, false).unwrap();
     assert!(matches!(short.finish(None, Described::default()), Err(ImageError::Wrong(_))));
     assert_eq!(image.room().objects, 1);
-    assert!(matches!(image.begin(300_000, HashKind::Sha256, true), Err(ImageError::NoRoom(300_000))));
+    assert!(matches!(
+        Writer::begin(&image, 300_000, HashKind::Sha256, true),
+        Err(ImageError::NoRoom(300_000))
+    ));
     assert_eq!(image.room().objects, 1, "what cannot fit pushes nothing out");
     drop(image);
     let image = Image::open(&path, Use::Read).unwrap();

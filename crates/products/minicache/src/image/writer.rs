@@ -8,8 +8,8 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::tree::{self, ChainingValue, Outboard, block_cv};
 
+use super::opened::{Image, ImageError};
 use super::space::Extent;
-use super::{Image, ImageError};
 use crate::disk::Disk;
 use crate::layout::{Entry, Text, hashes_at};
 use crate::name::Name;
@@ -40,9 +40,21 @@ pub struct Writer<D: Disk = std::fs::File> {
 }
 
 impl<D: Disk> Writer<D> {
-    pub(super) fn new(image: Arc<Image<D>>, extent: Extent, length: u64, kind: HashKind) -> Self {
+    /// Begins an object of `length` bytes, of which the hash of `kind` is kept as a name. Where there is no
+    /// room, objects that no answer uses are removed, the one that was used least recently first, if
+    /// `evicts`.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub fn begin(
+        image: &Arc<Image<D>>,
+        length: u64,
+        kind: HashKind,
+        evicts: bool,
+    ) -> Result<Self, ImageError> {
+        let (extent, image) = (image.claim(length, evicts)?, Arc::clone(image));
         let (buffer, leaves, hasher) = (Vec::new(), Vec::new(), Hasher::new(kind));
-        Self { image, extent, length, written: 0, buffer, leaves, hasher }
+        Ok(Self { image, extent, length, written: 0, buffer, leaves, hasher })
     }
 
     /// Adds the next bytes.
@@ -68,7 +80,7 @@ impl<D: Disk> Writer<D> {
     /// Writes the blocks in the buffer.
     fn flush(&mut self) -> io::Result<()> {
         let at = self.image.layout().chunk_at(self.extent.first) + self.written;
-        self.image.disk.write_at(at, &self.buffer)?;
+        self.image.disk().write_at(at, &self.buffer)?;
         let blocks = self.buffer.chunks(BLOCK_BYTES);
         let first = self.leaves.len() as u64;
         self.leaves.extend((first..).zip(blocks).map(|(index, block)| block_cv(index, block)));
@@ -77,9 +89,9 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Makes the object a part of the image, once its bytes and then its entry are synced. `wanted`
-    /// is the name that the bytes must have, if there is one. Returns the slot: that of an object with both names, if
-    /// there is one already.
+    /// Makes the object a part of the image, once its bytes and then its entry are synced. `wanted` is the
+    /// name that the bytes must have, if there is one. Returns the slot: that of an object with both names,
+    /// if there is one already.
     ///
     /// # Errors
     /// If bytes are missing or have another name, if they cannot be written, or if no entry is free.
@@ -115,10 +127,10 @@ impl<D: Disk> Writer<D> {
         let mut at = self.image.layout().chunk_at(self.extent.first) + hashes_at(self.length);
         for level in 0..tree::levels(&id) {
             let list = outboard.cvs(level, 0, usize::MAX).unwrap_or_default().as_flattened();
-            self.image.disk.write_at(at, list)?;
+            self.image.disk().write_at(at, list)?;
             at += list.len() as u64;
         }
-        self.image.disk.sync()?;
+        self.image.disk().sync()?;
         let Described { media_type, label } = described;
         let first_chunk = self.extent.first;
         let entry = Entry { generation: 0, id, digest, first_chunk, media_type, label };

@@ -11,10 +11,11 @@ use anabranch_http::server::{PathLookup, ResourceRequest};
 use anabranch_net::prometheus::MEDIA_TYPE;
 use http::header::{HOST, RANGE};
 
+use super::count::Count;
 use super::fill::FillError;
 use super::request::{Method, Request};
 use super::site::{Held, Site};
-use super::status::{self, Count};
+use super::status;
 use crate::name::Name;
 use crate::proof::ProofError;
 

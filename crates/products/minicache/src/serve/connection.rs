@@ -13,10 +13,10 @@ use nix::sys::sendfile::sendfile64;
 use socket2::SockRef;
 
 use super::answer::{Answer, Body, TURN_BYTES, answer, bad, failed};
-use super::fill::{FillError, Filler, Mailbox, Waiter};
+use super::count::Count;
+use super::fill::{FillError, Mailbox, Waiter};
 use super::request::{HEAD_BYTES_MAX, Parsed, Request, parse};
 use super::site::Site;
-use super::status::Count;
 
 /// How long a connection may wait for a request, or take to send the head of one.
 const HEAD_TIMEOUT: Span = Span::from_secs(30);
@@ -182,8 +182,8 @@ impl Connection {
         }
     }
 
-    /// Ends after the last answer. What the client has sent besides is read, since closing with unread bytes would
-    /// make the kernel reset the connection, and the client lose the answer.
+    /// Ends after the last answer. What the client has sent besides is read, since closing with unread
+    /// bytes would make the kernel reset the connection, and the client lose the answer.
     fn linger(&mut self) -> io::Result<Wants> {
         self.stream.shutdown(std::net::Shutdown::Write)?;
         let mut rest = [0; READ_BYTES];
@@ -196,7 +196,8 @@ impl Connection {
             Answer::Wait(name) => {
                 let mailbox = Arc::clone(turn.mailbox);
                 let waiter = Waiter { mailbox, token: turn.token, serial: self.serial };
-                match Filler::ask(turn.site, name, waiter) {
+                let origin_mode = || Err(FillError::NotFound("this image does not have it".to_owned()));
+                match turn.site.filler.as_ref().map_or_else(origin_mode, |filler| filler.ask(name, waiter)) {
                     Ok(()) => {
                         self.asked = Some(request);
                         return;

@@ -1,8 +1,12 @@
 //! What the user of a cache is told.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::name::Name;
+
+/// What is called with each event, on several threads.
+pub(super) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// Something that the user of a cache should know.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,10 +11,9 @@ use anabranch::{Checksum, Client, ErrorKind, Event as GetEvent, Get, Reader, Sto
 use anabranch_cache::digest::{Digest, HashKind};
 use anabranch_net::Waker;
 
-use super::event::Event;
-use super::site::Site;
-use super::status::Count;
-use crate::image::{Described, Image, ImageError};
+use super::count::{Count, Counters};
+use super::event::{Event, Listener};
+use crate::image::{Described, Image, ImageError, Writer};
 use crate::layout::Text;
 use crate::name::Name;
 
@@ -31,7 +30,8 @@ const READ_BYTES: usize = 256 << 10;
 /// The type of an object that came without one.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// Where objects come from: URLs in which `{name}` stands for the name, or to which it is added after a slash.
+/// Where objects come from: URLs in which `{name}` stands for the name, or to which it is added after a
+/// slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origins(Vec<String>);
 
@@ -117,8 +117,8 @@ impl Mailbox {
     }
 }
 
-/// A connection that waits: its thread's mailbox, its place there, and a number that no later connection in this
-/// place has.
+/// A connection that waits: its thread's mailbox, its place there, and a number that no later connection in
+/// this place has.
 pub(super) struct Waiter {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) token: usize,
@@ -133,20 +133,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Filler {
     origins: Origins,
     image: Arc<Image>,
+    counters: Arc<Counters>,
+    listener: Listener,
     client: Client,
     stop: Stop,
     waiting: Mutex<BTreeMap<Name, Vec<Waiter>>>,
 }
 
 impl Filler {
-    pub(super) fn new(origins: Origins, image: Arc<Image>) -> io::Result<Self> {
+    pub(super) fn new(
+        origins: Origins,
+        image: Arc<Image>,
+        counters: Arc<Counters>,
+        listener: Listener,
+    ) -> io::Result<Self> {
         let at_once = NonZero::new(FETCHES_MAX).ok_or(io::ErrorKind::InvalidInput)?;
         let client = Client::at_once(at_once).map_err(io::Error::other)?;
         let stop = Stop::new().map_err(io::Error::other)?;
         // A name that is no URL is told at the start.
         let example = Name::Root([0; 32]);
         Get::new(origins.urls(&example)).map_err(io::Error::other)?;
-        Ok(Self { origins, image, client, stop, waiting: Mutex::default() })
+        Ok(Self { origins, image, counters, listener, client, stop, waiting: Mutex::default() })
     }
 
     pub(super) fn stop(&self) {
@@ -157,9 +164,8 @@ impl Filler {
     ///
     /// # Errors
     /// If there is too much to do.
-    pub(super) fn ask(site: &Arc<Site>, name: Name, waiter: Waiter) -> Result<(), FillError> {
-        let Some(filler) = &site.filler else { return Err(FillError::NotFound("origin mode".to_owned())) };
-        let mut waiting = lock(&filler.waiting);
+    pub(super) fn ask(self: &Arc<Self>, name: Name, waiter: Waiter) -> Result<(), FillError> {
+        let mut waiting = lock(&self.waiting);
         if let Some(all) = waiting.get_mut(&name) {
             if all.len() >= WAITING_MAX {
                 return Err(FillError::Busy("too many wait for this object: ask again soon".to_owned()));
@@ -171,15 +177,35 @@ impl Filler {
             let why = format!("{FETCHES_MAX} objects are being fetched: ask again soon");
             return Err(FillError::Busy(why));
         }
-        let site = Arc::clone(site);
-        let started = thread::Builder::new().name("fetch".into()).spawn(move || run(&site, &name));
+        let filler = Arc::clone(self);
+        let started = thread::Builder::new().name("fetch".into()).spawn(move || filler.run(&name));
         started.map_err(|e| FillError::Busy(format!("no thread is left: {e}")))?;
         waiting.insert(name, vec![waiter]);
         Ok(())
     }
 
-    /// Fetches an object from all origins at once; if these together have sent wrong bytes, from one after the
-    /// other.
+    /// Fetches an object, and tells all who wait.
+    fn run(&self, name: &Name) {
+        let fetched = self.fetch(name);
+        match &fetched {
+            Ok(bytes) => {
+                self.counters.count(Count::Fetched);
+                self.counters.add(Count::FetchedBytes, *bytes);
+            }
+            Err(error) => {
+                self.counters.count(Count::NotFetched);
+                (self.listener)(&Event::NotFetched { name: *name, why: error.why().to_owned() });
+            }
+        }
+        let outcome = fetched.map(drop);
+        let waiting = lock(&self.waiting).remove(name);
+        for Waiter { mailbox, token, serial } in waiting.into_iter().flatten() {
+            mailbox.put((token, serial, outcome.clone()));
+        }
+    }
+
+    /// Fetches an object from all origins at once; if these together have sent wrong bytes, from one after
+    /// the other.
     fn fetch(&self, name: &Name) -> Result<u64, FillError> {
         let urls = self.origins.urls(name);
         let mut fetched = self.fetch_from(&urls, name);
@@ -217,8 +243,8 @@ impl Filler {
         })
     }
 
-    /// Writes an object into the image while it arrives. Its entry is written when all of it is there and has the
-    /// name that was asked for.
+    /// Writes an object into the image while it arrives. Its entry is written when all of it is there and
+    /// has the name that was asked for.
     fn copy(&self, reader: &mut Reader, length: &Length, name: &Name) -> Result<u64, FillError> {
         let kind = match name {
             Name::Digest(digest) => digest.kind(),
@@ -227,7 +253,7 @@ impl Filler {
         let mut buffer = vec![0; READ_BYTES];
         let mut read = next(reader, &mut buffer)?;
         let bytes = if read == 0 { 0 } else { length.get()? };
-        let mut writer = self.image.begin(bytes, kind, true)?;
+        let mut writer = Writer::begin(&self.image, bytes, kind, true)?;
         while read > 0 {
             writer.write(&buffer[..read])?;
             read = next(reader, &mut buffer)?;
@@ -243,26 +269,6 @@ fn next(reader: &mut Reader, buffer: &mut [u8]) -> Result<usize, FillError> {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<anabranch::Error>());
         inner.map_or_else(|| FillError::Origin(error.to_string()), FillError::of)
     })
-}
-
-/// Fetches an object, and tells all who wait.
-fn run(site: &Arc<Site>, name: &Name) {
-    let Some(filler) = &site.filler else { return };
-    let fetched = filler.fetch(name);
-    match &fetched {
-        Ok(bytes) => {
-            site.counters.count(Count::Fetched);
-            site.counters.add(Count::FetchedBytes, *bytes);
-        }
-        Err(error) => {
-            site.counters.count(Count::NotFetched);
-            site.tell(&Event::NotFetched { name: *name, why: error.why().to_owned() });
-        }
-    }
-    let outcome = fetched.map(drop);
-    for Waiter { mailbox, token, serial } in lock(&filler.waiting).remove(name).into_iter().flatten() {
-        mailbox.put((token, serial, outcome.clone()));
-    }
 }
 
 /// The length of an object, once a transfer knows it.

@@ -1,8 +1,9 @@
 //! Serves the objects of an image by mmTP, each by its BLAKE3 name, to `anabranch get` and other receivers.
 //!
-//! The publisher of `anabranch_mmtp` decides what is sent; here its replies get their bytes: blocks and hashes, both
-//! proven before they are sent, because a receiver bans a source for one wrong byte. One thread serves one socket.
-//! What is not in the image is refused, also in peer mode: a receiver has other sources.
+//! The publisher of `anabranch_mmtp` decides what is sent; here its replies get their bytes: blocks and
+//! hashes, both proven before they are sent, because a receiver bans a source for one wrong byte. One
+//! thread serves one socket. What is not in the image is refused, also in peer mode: a receiver has other
+//! sources.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +20,8 @@ use anabranch_net::{
     Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp, WakeReceiver, Waker,
 };
 
+use super::count::Count;
 use super::site::{Held, Site};
-use super::status::Count;
 use crate::disk::Disk as _;
 use crate::name::Name;
 
@@ -132,8 +133,8 @@ impl MmtpWorker {
         }
     }
 
-    /// Fills the buffer from a reply. Returns the bytes of all packets and of one, and what of the reply is left;
-    /// `None` if its bytes cannot be had.
+    /// Fills the buffer from a reply. Returns the bytes of all packets and of one, and what of the reply is
+    /// left; `None` if its bytes cannot be had.
     fn fill(&mut self, reply: &Reply) -> Option<(usize, usize, Option<ReplyBody>)> {
         match &reply.body {
             ReplyBody::Packet(packet) => {

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anabranch_algo::Time;
 use anabranch_net::Clock;
 
-use super::Settings;
-use super::event::Event;
+use super::count::{Count, Counters};
+use super::event::{Event, Listener};
 use super::fill::Filler;
-use super::status::{Count, Counters};
+use super::settings::Settings;
 use crate::image::Image;
 use crate::layout::Entry;
 use crate::name::Name;
@@ -21,12 +21,12 @@ use crate::proof::{Proof, ProofError, Proofs};
 pub(super) struct Site {
     image: Arc<Image>,
     proofs: Mutex<Proofs>,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
     pub(super) clock: Clock,
     pub(super) restarts: u64,
     /// Fetches what the image does not have; `None` in origin mode.
-    pub(super) filler: Option<Filler>,
-    listener: Box<dyn Fn(&Event) + Send + Sync>,
+    pub(super) filler: Option<Arc<Filler>>,
+    listener: Listener,
     stop: AtomicBool,
 }
 
@@ -45,20 +45,18 @@ impl Drop for Held {
 }
 
 impl Site {
-    pub(super) fn new(
-        image: Image,
-        settings: Settings,
-        listener: Box<dyn Fn(&Event) + Send + Sync>,
-    ) -> io::Result<Self> {
-        let image = Arc::new(image);
-        let filler = settings.origins.map(|origins| Filler::new(origins, Arc::clone(&image)));
+    pub(super) fn new(image: Image, settings: Settings, listener: Listener) -> io::Result<Self> {
+        let (image, counters) = (Arc::new(image), Arc::new(Counters::default()));
+        let filler = settings.origins.map(|origins| {
+            Filler::new(origins, Arc::clone(&image), Arc::clone(&counters), Arc::clone(&listener))
+        });
         Ok(Self {
             image,
             proofs: Mutex::default(),
-            counters: Counters::default(),
+            counters,
             clock: Clock::start(),
             restarts: settings.restarts,
-            filler: filler.transpose()?,
+            filler: filler.transpose()?.map(Arc::new),
             listener,
             stop: AtomicBool::new(false),
         })
@@ -66,6 +64,11 @@ impl Site {
 
     pub(super) fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// Returns whether no object is being fetched.
+    pub(super) fn is_idle(&self) -> bool {
+        self.filler.as_ref().is_none_or(|filler| Arc::strong_count(filler) == 1)
     }
 
     /// Returns an object and keeps it in its place.

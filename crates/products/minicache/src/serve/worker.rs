@@ -14,12 +14,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::answer::bad;
 use super::connection::{Connection, Turn, Wants};
+use super::count::Count;
 use super::fill::Mailbox;
 use super::site::Site;
-use super::status::Count;
 
-/// The most connections of a server, all threads together. A further one replaces an idle one, or one of a host
-/// that has more; if there is none, it is refused with 503.
+/// The most connections of a server, all threads together. A further one replaces an idle one, or one of a
+/// host that has more; if there is none, it is refused with 503.
 const CONNECTIONS_MAX: usize = 4_096;
 /// The most events that are taken at once.
 const EVENTS_MAX: usize = 256;
@@ -132,7 +132,8 @@ impl Worker {
         }
     }
 
-    /// Returns whether a client has gone away that waits for an object. Others are found by reading or writing.
+    /// Returns whether a client has gone away that waits for an object. Others are found by reading or
+    /// writing.
     fn is_gone(&self, token: usize, events: EpollFlags) -> bool {
         let waits = self.connections.get(token).and_then(Option::as_ref);
         events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_cache::digest::{HashKind, Hasher};
-use anabranch_minicache::image::{Described, Image, Use};
+use anabranch_minicache::image::{Described, Image, Use, Writer};
 use anabranch_minicache::layout::{Layout, Text};
 use anabranch_minicache::name::Name;
 use anabranch_minicache::serve::{Origins, Serving, Settings};
@@ -32,7 +32,7 @@ pub(crate) fn root_of(bytes: &[u8]) -> Name {
 
 /// Puts an object into an image; returns its slot.
 pub(crate) fn put(image: &Arc<Image>, bytes: &[u8]) -> u32 {
-    let mut writer = image.begin(bytes.len() as u64, HashKind::Sha256, false).unwrap();
+    let mut writer = Writer::begin(image, bytes.len() as u64, HashKind::Sha256, false).unwrap();
     bytes.chunks(100_000).for_each(|part| writer.write(part).unwrap());
     let media_type = Text::new("text/x-test").unwrap();
     writer.finish(None, Described { media_type, label: Text::default() }).unwrap()
