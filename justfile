@@ -67,9 +67,9 @@ soak *args:
         cargo run --release -p anabranch-cli --features lab --bin anabranch-lab --target-dir target/soak \
         -- soak {{ args }}
 
-# The wheel of the Python module with the commands in it, into target/wheels: minutes. Needs maturin (`pip install maturin`).
+# The wheel of the Python module, with `anabranch` and `anabranch trace` in it, into target/wheels: minutes. Needs maturin (`pip install maturin`).
 wheel *args:
-    cargo build --release -p anabranch-cli --features lab,trace
+    cargo build --release -p anabranch-cli --features trace
     mkdir -p python/anabranch.data/scripts
-    cp "${CARGO_TARGET_DIR:-target}"/release/anabranch{,-lab,-trace} python/anabranch.data/scripts/
+    cp "${CARGO_TARGET_DIR:-target}"/release/anabranch{,-trace} python/anabranch.data/scripts/
     maturin build --release --manifest-path python/Cargo.toml {{ args }}

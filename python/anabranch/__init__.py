@@ -18,16 +18,19 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Union
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Union, Unpack, cast
 
 from ._anabranch import Client, Error, Request, Stop, __version__, controllers
+from ._options import Options
 from ._reports import Path, Progress, Report
 
 __all__ = [
     "Client",
     "Error",
     "File",
+    "Options",
     "Path",
     "Progress",
     "Report",
@@ -46,12 +49,14 @@ Sources = Union[str, Iterable[str]]
 Listener = Callable[[Progress], None]
 
 
-def _request(sources: Sources, sha256: str | None, options: dict[str, Any]) -> Request:
+def _request(sources: Sources, sha256: str | None, options: Options) -> Request:
+    if not isinstance(sources, str):
+        sources = [os.fspath(source) for source in sources] if isinstance(sources, Iterable) else os.fspath(sources)
     if sha256 is not None:
         if options.get("checksum") is not None:
             raise ValueError("give either sha256 or checksum")
         options["checksum"] = f"sha256:{sha256}"
-    return Request([sources] if isinstance(sources, str) else list(sources), **options)
+    return Request([sources] if isinstance(sources, str) else sources, **options)
 
 
 def get(
@@ -63,7 +68,7 @@ def get(
     progress: Listener | bool | None = None,
     notes: Callable[[str], None] | None = None,
     stop: Stop | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Report:
     """Fetches a content into a file and returns the report.
 
@@ -83,9 +88,10 @@ def get(
     via: an interface or a local address, or a list of them; by default all that reach the sources.
     from_sources: hosts that serve the URI, each `host` or `host:port`.
     limit: the most bytes a second; background: yields to all other traffic; controller: a name in `controllers`.
-    headers: a dict of HTTP header fields; auth: a name and a password; netrc: a file of them; proxy: a URL, or "" for none;
+    headers: a dict of HTTP header fields; auth: a name and a password: both are sent to every server of `sources`;
+    netrc: a file of names and passwords; proxy: a URL, or "" for none;
     ca_file: a PEM file to believe besides the system's; insecure: believes every certificate.
-    timeout: the seconds without any answer after which it gives up; progress_every: seconds between calls of `progress`.
+    timeout: the seconds without any answer after which it gives up, 60 unless you say; progress_every: seconds between calls of `progress`.
     client: a `Client`, whose threads several transfers share.
 
     Raises `Error`, an OSError with a `kind`; TypeError for an unknown option.
@@ -114,33 +120,78 @@ async def get_async(
     sources: Sources,
     path: str | os.PathLike[str] | None = None,
     *,
+    sha256: str | None = None,
+    overwrite: bool = False,
     progress: Listener | bool | None = None,
     notes: Callable[[str], None] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Report:
-    """Fetches as `get` does, for asyncio. `progress` and `notes` are called in the loop's thread. Cancelling the task
-    stops the transfer, which keeps its bytes."""
+    """Fetches as `get` does, for asyncio, on a thread of its own. `progress` and `notes` are called in the loop's thread;
+    they are functions, not coroutines. Cancelling the task stops the transfer, which keeps its bytes."""
     loop = asyncio.get_running_loop()
-    stop = options.pop("stop", None) or Stop()
+    done: asyncio.Future[Report] = loop.create_future()
+    stop = Stop()
+    thrown: list[BaseException] = []
 
     def in_loop(call: Any) -> Any:
         if call is None or call is True:
             return call
-        return lambda value: loop.call_soon_threadsafe(call, value)
+        if asyncio.iscoroutinefunction(call):
+            raise TypeError("progress and notes must be functions, not coroutines")
 
-    def run() -> Report:
-        return get(sources, path, progress=in_loop(progress), notes=in_loop(notes), stop=stop, **options)
+        def guarded(value: Any) -> None:
+            try:
+                if not thrown:
+                    call(value)
+            except BaseException as error:
+                thrown.append(error)
+                stop.stop()
 
-    running = loop.run_in_executor(None, run)
+        return lambda value: loop.call_soon_threadsafe(guarded, value)
+
+    def end(report: Report | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if report is not None:
+            done.set_result(report)
+        else:
+            done.set_exception(error or RuntimeError("the transfer had no end"))
+
+    listeners = {"progress": in_loop(progress), "notes": in_loop(notes)}
+
+    def run() -> None:
+        report, failed = None, None
+        try:
+            report = get(sources, path, sha256=sha256, overwrite=overwrite, stop=stop, **listeners, **options)
+        except BaseException as error:
+            failed = error
+        try:
+            loop.call_soon_threadsafe(end, report, failed)
+        except RuntimeError:
+            # The loop has been closed: nothing waits for this any more.
+            pass
+
+    threading.Thread(target=run, name="anabranch", daemon=True).start()
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError as error:
+            # The transfer writes what it has; nothing of it is running when the task has ended.
+            cancelled = error
+            stop.stop()
+    failed = done.exception()
     try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        stop.stop()
-        # The transfer writes what it has; nothing of it is running when the task has ended.
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()
-        raise
+        if cancelled is not None:
+            raise cancelled
+        if thrown:
+            raise thrown[0]
+        if failed is not None:
+            raise failed
+        return done.result()
+    finally:
+        del failed, cancelled, done
+        thrown.clear()
 
 
 class _Raw(io.RawIOBase):
@@ -173,6 +224,11 @@ class File(io.BufferedReader):
         self._source = _Raw(request)
         super().__init__(self._source, 256 << 10)
 
+    def close(self) -> None:
+        """Stops the transfer, also while another thread waits in a read."""
+        self._source._reader.stop()
+        super().close()
+
     @property
     def report(self) -> Report | None:
         """The report, once the end has been read."""
@@ -180,20 +236,25 @@ class File(io.BufferedReader):
         return None if report is None else Report._of(report)
 
 
-def open(sources: Sources, *, sha256: str | None = None, **options: Any) -> File:
+def open(sources: Sources, *, sha256: str | None = None, **options: Unpack[Options]) -> File:
     """Opens a content for reading in order while it arrives from all sources. Sources and options are those of `get`."""
     return File(_request(sources, sha256, options))
 
 
-def get_ranges(sources: Sources, ranges: Sequence[tuple[int, int]], **options: Any) -> list[bytes]:
+def get_ranges(sources: Sources, ranges: Iterable[tuple[int, int]], **options: Unpack[Options]) -> list[bytes]:
     """Fetches parts of a file in one transfer: each from its first byte to the one before its last, as slices count.
-    Bytes behind the end of the file are left out. Options are those of `get`."""
-    if any(start < 0 or end < start for start, end in ranges):
+    Bytes behind the end of the file are left out. Options are those of `get`, but no hash of the whole: it cannot verify a
+    part."""
+    wanted = [(start, end) for start, end in ranges]
+    if any(start < 0 or end < start for start, end in wanted):
         raise ValueError("a range is (start, end) with 0 <= start <= end")
-    return _request(sources, options.pop("sha256", None), options).ranges(list(ranges))[0]
+    for hashed in ("sha256", "checksum", "checksum_list", "keyring"):
+        if cast(dict[str, Any], options).get(hashed) is not None:
+            raise TypeError(f"{hashed} is of the whole file, and cannot verify a part of it")
+    return _request(sources, None, options).ranges(wanted)[0]
 
 
-def get_range(sources: Sources, start: int, end: int, **options: Any) -> bytes:
+def get_range(sources: Sources, start: int, end: int, **options: Unpack[Options]) -> bytes:
     """Fetches the bytes from `start` to the one before `end`, as `get_ranges` does."""
     return get_ranges(sources, [(start, end)], **options)[0]
 

@@ -1,4 +1,4 @@
-"""The commands of anabranch, which the wheel carries."""
+"""The commands of anabranch: those of the wheel, or others of PATH."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def path(name: str) -> str:
     places = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
     found = shutil.which(name, path=os.pathsep.join(places)) or shutil.which(name)
     if found is None:
-        raise FileNotFoundError(f"the program {name} is not installed: cargo install --path crates/cli --features all")
+        raise FileNotFoundError(f"the program {name} is not installed: the wheel has anabranch and anabranch-trace; docs/install.md has the rest")
     return found
 
 

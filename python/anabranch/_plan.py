@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._anabranch import Request
-from ._mirrors import Mirrors, sources
+from ._mirrors import Mirrors, has_secrets, sources
 
 OWN_FIELDS = {"range", "if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range"}
 """Fields that make a request one that only its server can answer."""
 
-_NOT_SENT = {"host", "connection", "accept", "accept-encoding", "user-agent", "content-length"}
+_NOT_SENT = {"host", "connection", "accept-encoding", "content-length"}
 
 
 def plan(
@@ -30,4 +30,10 @@ def plan(
         return None
     sent = {name: value for name, value in fields.items() if name.lower() not in _NOT_SENT}
     headers = dict(options.get("headers") or {}) | sent
-    return Request(sources(url, mirrors), **(options | {"headers": headers or None}))
+    is_secret = has_secrets(headers) or options.get("auth") is not None
+    return Request(sources(url, mirrors, is_secret), **(options | {"headers": headers or None}))
+
+
+def check(options: dict[str, Any]) -> None:
+    """Raises TypeError or ValueError for an option that does not exist, or is wrong."""
+    Request(["http://127.0.0.1/"], **options)

@@ -18,13 +18,14 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 import anabranch
-from anabranch._mirrors import Mirrors, sources
+from anabranch._mirrors import Mirrors, has_secrets, sources
 
 _AT_ONCE = 8
 
 
 class FileSystem(AbstractFileSystem):
-    """Files of web servers. `mirrors` says where else files are; further arguments are the options of `anabranch.get`."""
+    """Files of web servers. `mirrors` says where else files are; further arguments are the options of `anabranch.get`. With
+    `auth`, or with `headers` that may be secret, no mirror of another host is asked."""
 
     protocol = ("anabranch+https", "anabranch+http")
 
@@ -53,7 +54,11 @@ class FileSystem(AbstractFileSystem):
 
     def _request(self, path: str) -> anabranch.Request:
         options = self._options | {"client": self._client}
-        return anabranch.Request(sources(self._strip_protocol(path), self._mirrors), **options)
+        return anabranch.Request(self._sources(path), **options)
+
+    def _sources(self, path: str) -> list[str]:
+        is_secret = has_secrets(self._options.get("headers")) or self._options.get("auth") is not None
+        return sources(self._strip_protocol(path), self._mirrors, is_secret)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -126,7 +131,8 @@ class FileSystem(AbstractFileSystem):
                 callback.set_size(now.total_bytes)
             callback.absolute_update(now.done_bytes)
 
-        urls = sources(self._strip_protocol(rpath), self._mirrors)
+        os.makedirs(os.path.dirname(lpath) or ".", exist_ok=True)
+        urls = self._sources(rpath)
         options = self._options | {"client": self._client}
         try:
             anabranch.get(urls, lpath, overwrite=True, progress=progress, **options)
@@ -136,7 +142,7 @@ class FileSystem(AbstractFileSystem):
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **arguments: Any) -> AbstractBufferedFile:
         if mode != "rb":
             raise NotImplementedError("web servers take no files: mode must be 'rb'")
-        size = self.info(path)["size"]
+        size = arguments.pop("size", None) or self.info(path)["size"]
         return _File(self, path, mode, block_size or "default", size=size, **arguments)
 
 

@@ -15,7 +15,7 @@ import httpx
 
 import anabranch
 from anabranch._mirrors import Mirrors
-from anabranch._plan import OWN_FIELDS, plan
+from anabranch._plan import OWN_FIELDS, check, plan
 
 
 class _Body(httpx.SyncByteStream):
@@ -34,9 +34,14 @@ class _Body(httpx.SyncByteStream):
 
 
 class Transport(httpx.HTTPTransport):
-    """Fetches bodies with anabranch. `mirrors` says where else files are, and `options` is a dict of the options of
-    `anabranch.get`; further arguments are those of `httpx.HTTPTransport`. Bodies of less than `least_bytes` come from the
-    server alone."""
+    """Fetches bodies with anabranch, for `httpx.Client`. `mirrors` says where else files are, and `options` is a dict of
+    the options of `anabranch.get`; further arguments are those of `httpx.HTTPTransport`. Bodies of less than `least_bytes`
+    come from the server alone.
+
+    `verify=False` holds for bodies, too. With a context of TLS, a client's certificate, a proxy or a socket of the system,
+    everything stays with httpx. A request with secrets (any header field but Accept, Accept-Language and User-Agent) is sent
+    to no mirror of another host.
+    """
 
     def __init__(
         self,
@@ -46,10 +51,17 @@ class Transport(httpx.HTTPTransport):
         **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
-        self._plan = (mirrors, least_bytes, options or {})
+        own = dict(options or {})
+        if arguments.get("verify") is False:
+            own.setdefault("insecure", True)
+        check(own)
+        self._is_own = not isinstance(arguments.get("verify", True), bool) or any(
+            arguments.get(name) for name in ("cert", "proxy", "uds", "local_address")
+        )
+        self._plan = (mirrors, least_bytes, own)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method != "GET" or OWN_FIELDS & {name.lower() for name in request.headers}:
+        if self._is_own or request.method != "GET" or OWN_FIELDS & {name.lower() for name in request.headers}:
             return super().handle_request(request)
         head = httpx.Request("HEAD", request.url, headers=request.headers, extensions=request.extensions)
         head.headers["Accept-Encoding"] = "identity"

@@ -4,7 +4,7 @@
     lab.run("bench-a", cc=["nmcc", "reno"], seeds="1..5")[["case", "controller", "metric", "value", "verdict"]]
     lab.sweep("bench-grid", seeds="1..30", map=dask_client.map)        # one process a seed, wherever `map` runs them
 
-The program `anabranch-lab` is needed: the wheel carries it.
+The program `anabranch-lab` is needed, in PATH: the wheel does not have it, as it would be half of its size.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def sweep(
     choices = {"cc": (), "cases": (), "set": None, "world": None} | choices
     arguments = _arguments(scenario, seeds=seeds, **choices)
     parts = map(_Shard(arguments, shards), range(1, shards + 1))
-    return pandas.DataFrame([run for part in parts for run in part])
+    runs = sorted((run for part in parts for run in part), key=lambda run: (str(run.get("case")), run["controller"], run["seed"]))
+    return pandas.DataFrame(runs)
 
 
 class _Shard:

@@ -5,7 +5,7 @@
     capture.subflows.groupby("connection")["down_unique_bytes"].sum()
     capture.stalls.sort_values("ms").tail()
 
-The program `anabranch-trace` is needed: the wheel carries it.
+The program `anabranch-trace` is needed, which the wheel has.
 """
 
 from __future__ import annotations
@@ -47,7 +47,17 @@ def read(path: str | os.PathLike[str]) -> Capture:
             summary = item
         elif item["event"] == "connection":
             _add(tables, item)
-    return Capture(summary=summary, **{name: pandas.DataFrame(rows) for name, rows in tables.items()})
+    frames = {name: pandas.DataFrame(rows or None, columns=None if rows else _COLUMNS[name]) for name, rows in tables.items()}
+    return Capture(summary=summary, **frames)
+
+
+#: The columns of tables without rows that scripts ask for most.
+_COLUMNS = {
+    "connections": ["id", "protocol", "begin_ns", "duration_s", "end"],
+    "subflows": ["connection", "id", "client", "server", "up_unique_bytes", "down_unique_bytes"],
+    "stalls": ["connection", "stream", "at_s", "ms", "outstanding_bytes"],
+    "handovers": ["connection", "from", "to", "cause", "at_s", "first_data_after_ms", "stood_still_ms"],
+}
 
 
 def _add(tables: dict[str, list[dict[str, Any]]], item: dict[str, Any]) -> None:

@@ -7,17 +7,20 @@
 //! **Threads.** A wait never holds the interpreter's lock. Between two waits Python's signals are handled, so
 //! Ctrl-C stops a transfer and keeps its bytes.
 
+mod own;
 mod reader;
 mod request;
 
 use std::time::Duration;
 
-use anabranch::{ErrorKind, ErrorPlace, Stop};
+use anabranch::{ErrorKind, ErrorPlace, Hint, Stop};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
+use own::Own;
+
 pyo3::create_exception!(
-    _anabranch,
+    anabranch,
     Error,
     PyOSError,
     "A transfer failed. `kind` says what to do: usage, not_found, unreachable, corrupt, target, refused, \
@@ -43,12 +46,28 @@ const fn word(kind: ErrorKind) -> &'static str {
 
 /// Converts an error of the library.
 fn raised(py: Python<'_>, error: &anabranch::Error) -> PyErr {
-    let raised = Error::new_err(error.to_string());
+    let raised = Error::new_err(with_keywords(&error.to_string()));
     let value = raised.value(py);
     // Setting an attribute fails only for want of memory.
     let _ = value.setattr("kind", word(error.kind()));
     let _ = value.setattr("place", error.place().map(ErrorPlace::to_string));
     raised
+}
+
+/// Returns a message of the library with its settings replaced by the keywords of this module.
+fn with_keywords(message: &str) -> String {
+    let keyword = |hint: Hint| match hint {
+        Hint::Checksum => "checksum",
+        Hint::FromSource => "from_sources",
+        Hint::Get => "call",
+        Hint::Header => "headers",
+        Hint::Each => "one call for each file",
+        Hint::Read => "anabranch.open",
+        Hint::ToDirectory | Hint::ToFile => "path",
+        Hint::User => "auth",
+        other => other.name(),
+    };
+    Hint::replace(message, keyword).into_owned()
 }
 
 /// Converts JSON of the library, whose numbers and texts cross without loss.
@@ -91,15 +110,15 @@ impl PyStop {
     }
 }
 
-/// Shares threads and connections among transfers.
+/// Shares threads and connections among transfers of this process.
 #[pyclass(name = "Client", frozen, module = "anabranch")]
-struct PyClient(anabranch::Client);
+struct PyClient(Own<anabranch::Client>);
 
 #[pymethods]
 impl PyClient {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        anabranch::Client::new().map(Self).map_err(|e| raised(py, &e))
+        anabranch::Client::new().map(|client| Self(Own::new(client))).map_err(|e| raised(py, &e))
     }
 }
 

@@ -9,6 +9,7 @@ use anabranch::{Error, Get, Report, Stop};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::own::Own;
 use crate::{SIGNALS_EVERY, raised, report};
 
 /// The most blocks that wait for Python, besides those that the transfer keeps ready.
@@ -24,7 +25,9 @@ enum Piece {
 
 /// A file that is read in order while it arrives. Dropping it stops the transfer.
 #[pyclass(frozen, module = "anabranch")]
-pub(crate) struct Reader {
+pub(crate) struct Reader(Own<Inner>);
+
+struct Inner {
     stop: Stop,
     state: Mutex<State>,
 }
@@ -65,9 +68,11 @@ impl Reader {
             }
         });
         let state = State { pieces, bytes: Vec::new(), at: 0, end: None };
-        Ok(Self { stop, state: Mutex::new(state) })
+        Ok(Self(Own::new(Inner { stop, state: Mutex::new(state) })))
     }
+}
 
+impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,10 +116,11 @@ impl Reader {
         if size == 0 {
             return Ok(PyBytes::new(py, &[]));
         }
+        let inner = self.0.get()?;
         loop {
-            py.detach(|| self.lock().wait());
+            py.detach(|| inner.lock().wait());
             py.check_signals()?;
-            if let Some(bytes) = self.lock().take(size) {
+            if let Some(bytes) = inner.lock().take(size) {
                 return bytes.map(|bytes| PyBytes::new(py, bytes)).map_err(|e| raised(py, &e));
             }
         }
@@ -122,20 +128,22 @@ impl Reader {
 
     /// Returns the report once all bytes have been read, else `None`.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let done = match &self.lock().end {
+        let done = match &self.0.get()?.lock().end {
             Some(Ok(done)) => done.clone(),
             _ => return Ok(None),
         };
         report(py, &done).map(Some)
     }
 
-    /// Stops the transfer. Later reads fail.
+    /// Stops the transfer. Later reads fail. In a process that is forked it does nothing.
     fn stop(&self) {
-        self.stop.stop();
+        if let Ok(inner) = self.0.get() {
+            inner.stop.stop();
+        }
     }
 }
 
-impl Drop for Reader {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.stop.stop();
     }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::reader::Reader;
-use crate::{PyClient, PyStop, SIGNALS_EVERY, object, raised, report};
+use crate::{PyClient, PyStop, SIGNALS_EVERY, object, raised, report, with_keywords};
 
 /// Names a content, its sources, and how to fetch it.
 #[pyclass(frozen, module = "anabranch")]
@@ -125,7 +125,11 @@ impl Request {
 fn set(get: Get, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Get> {
     let py = value.py();
     let rate = |value: &Bound<'_, PyAny>| -> PyResult<Rate> {
-        Ok(Rate::from_bytes(value.extract::<f64>()?.max(1.0) as u64))
+        let rate: f64 = value.extract()?;
+        if rate >= 1.0 && rate.is_finite() {
+            return Ok(Rate::from_bytes(rate as u64));
+        }
+        Err(PyValueError::new_err(format!("limit={rate}: give the bytes a second, at least 1")))
     };
     Ok(match name {
         "checksum" => get.checksum(value.extract::<String>()?.parse().map_err(|e| raised(py, &e))?),
@@ -162,7 +166,7 @@ fn set(get: Get, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Get> {
         "insecure" => get.insecure(value.extract()?),
         "timeout" => get.timeout(seconds(value)?),
         "progress_every" => get.progress_every(seconds(value)?),
-        "client" => get.client(&value.cast::<PyClient>()?.get().0),
+        "client" => get.client(value.cast::<PyClient>()?.get().0.get()?),
         _ => return Err(PyTypeError::new_err(format!("there is no option '{name}'"))),
     })
 }
@@ -182,8 +186,8 @@ fn heard(py: Python<'_>, listener: Option<&Py<PyAny>>, event: &Event) -> PyResul
         Event::Progress(progress) => {
             ("progress", object(py, &serde_json::to_value(progress).unwrap_or_default())?)
         }
-        Event::Notice(text) => ("note", text.into_pyobject(py)?.into_any()),
-        Event::Warning(text) => ("warning", text.into_pyobject(py)?.into_any()),
+        Event::Notice(text) => ("note", with_keywords(text).into_pyobject(py)?.into_any()),
+        Event::Warning(text) => ("warning", with_keywords(text).into_pyobject(py)?.into_any()),
         Event::Banned { source, reason } => ("banned", (source, reason).into_pyobject(py)?.into_any()),
         _ => return Ok(()),
     };

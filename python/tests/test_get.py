@@ -3,11 +3,13 @@
 import asyncio
 import hashlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import anabranch
@@ -54,6 +56,53 @@ class Get(unittest.TestCase):
                 anabranch.get(server.url(), self.path, sha1="00")
             with self.assertRaisesRegex(ValueError, "either"):
                 anabranch.get(server.url(), self.path, sha256="00", checksum="00")
+
+    def test_wrong_values_are_refused_at_once(self) -> None:
+        url = "http://127.0.0.1:9/f"
+        for limit in (0, -1, float("nan"), float("inf")):
+            with self.assertRaisesRegex(ValueError, "limit="):
+                anabranch.get(url, self.path, limit=limit)
+        with self.assertRaisesRegex(TypeError, "sha256"):
+            anabranch.get_range(url, 0, 1, sha256="0" * 64)
+        with self.assertRaises(TypeError):
+            anabranch.get(None)
+
+    def test_an_error_can_be_pickled_and_names_keywords(self) -> None:
+        with Server({"/f": DATA}) as server, self.assertRaises(anabranch.Error) as caught:
+            with open(self.path, "wb") as file:
+                file.write(b"another")
+            anabranch.get(server.url(), self.path)
+        again = pickle.loads(pickle.dumps(caught.exception))
+        self.assertEqual((type(again), str(again), again.kind), (anabranch.Error, str(caught.exception), "target"))
+        self.assertRegex(str(again), r"path|overwrite")
+        self.assertNotIn("`", str(again))
+
+    def test_a_fork_makes_its_own(self) -> None:
+        code = """
+import anabranch, os, sys
+url, = sys.argv[1:]
+client, file = anabranch.Client(), anabranch.open(url)
+anabranch.get_range(url, 0, 5, client=client)
+child = os.fork()
+if child == 0:
+    said = 0
+    for call in (lambda: anabranch.get_range(url, 0, 5, client=client), lambda: file.read()):
+        try:
+            call()
+        except anabranch.Error as error:
+            said += "fork" in str(error)
+    file.close()
+    del client, file
+    same = anabranch.get_range(url, 0, 5, client=anabranch.Client())
+    os._exit(0 if said == 2 and len(same) == 5 else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(status, len(file.read()))
+"""
+        with Server({"/f": DATA}) as server:
+            done = subprocess.run(
+                [sys.executable, "-c", code, server.url()], capture_output=True, text=True, timeout=60, check=False
+            )
+        self.assertEqual((done.stdout, done.stderr), (f"0 {len(DATA)}\n", ""))
 
     def test_options_reach_the_server(self) -> None:
         with Server({"/f": DATA}) as server:
@@ -139,6 +188,27 @@ class Get(unittest.TestCase):
 
         asyncio.run(cancelled())
 
+    def test_asyncio_has_its_executor_and_hears_exceptions(self) -> None:
+        def fail(_: anabranch.Progress) -> None:
+            raise ZeroDivisionError
+
+        async def many() -> None:
+            with Server({"/f": DATA}, pause_s=0.5) as server:
+                urls = [server.url() + f"?{number}" for number in range(40)]
+                server.files.update({url.removeprefix(server.url("")): DATA for url in urls})
+                tasks = [asyncio.create_task(anabranch.get_async(url, f"{self.path}{at}")) for at, url in enumerate(urls)]
+                self.assertEqual(await asyncio.wait_for(asyncio.to_thread(lambda: 1), 20), 1)
+                for task in tasks:
+                    task.cancel()
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+                self.assertTrue(all(isinstance(end, asyncio.CancelledError) for end in ends), ends)
+            with Server({"/f": DATA}, pause_s=0.05) as server:
+                with self.assertRaises(ZeroDivisionError):
+                    await anabranch.get_async(server.url(), self.path, progress=fail)
+                self.assertFalse(os.path.exists(self.path))
+
+        asyncio.run(many())
+
     def test_a_file_is_read_while_it_arrives(self) -> None:
         with Server({"/f": DATA}) as one, Server({"/f": DATA}) as two:
             with anabranch.open([one.url(), two.url()], sha256=sha256(DATA)) as file:
@@ -151,8 +221,26 @@ class Get(unittest.TestCase):
             with self.assertRaises(ValueError):
                 file.read()
 
+    def test_a_file_is_closed_while_another_thread_reads(self) -> None:
+        with Server({"/f": DATA}, pause_s=60) as server:
+            file, ended = anabranch.open(server.url()), []
+
+            def read() -> None:
+                with self.assertRaises((anabranch.Error, ValueError)):
+                    file.read()
+                ended.append(True)
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            while not server.requests:
+                time.sleep(0.01)
+            file.close()
+            thread.join(20)
+        self.assertEqual(ended, [True])
+
     def test_ranges(self) -> None:
         with Server({"/f": DATA}) as server:
+            self.assertEqual(anabranch.get_ranges(server.url(), zip([0, 5], [3, 9])), [DATA[:3], DATA[5:9]])
             ranges = [(2_000_000, 2_000_100), (0, 5), (7, 7), (2_999_999, 9_999_999)]
             self.assertEqual(anabranch.get_ranges(server.url(), ranges), [DATA[start:end] for start, end in ranges])
             self.assertEqual(anabranch.get_range(server.url(), 10, 20), DATA[10:20])

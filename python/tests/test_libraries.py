@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import pickle
 import tempfile
 import unittest
 
@@ -42,6 +43,7 @@ class Libraries(unittest.TestCase):
         self.assertIsInstance(parts[3], FileNotFoundError)
         with tempfile.TemporaryDirectory() as directory:
             local = os.path.join(directory, "f")
+            fs.get([path], os.path.join(directory, "new") + "/")
             fs.get(path, local)
             self.assertEqual(pathlib.Path(local).read_bytes(), DATA)
         with self.assertRaises(FileNotFoundError):
@@ -62,6 +64,17 @@ class Libraries(unittest.TestCase):
             with session.get(self.one.url("/pub/g"), stream=True) as answer:
                 self.assertEqual(next(answer.iter_content(10)), DATA[::-1][:10])
             self.assertEqual(session.get(self.one.url("/pub/x")).status_code, 404)
+            # What may be secret goes to no other host, and what the caller asks for goes to its server.
+            fields = {"Accept": "application/x-own", "Authorization": "Bearer secret"}
+            self.one.wanted = fields
+            before = len(self.two.requests)
+            self.assertEqual(session.get(self.one.url("/pub/f"), headers=fields).content, DATA)
+            self.assertEqual(len(self.two.requests), before)
+            self.one.wanted = {}
+            again = pickle.loads(pickle.dumps(session))
+            self.assertEqual(again.get(self.one.url("/pub/f"), timeout=(5, 20), verify=False).content, DATA)
+            with self.assertRaises(TypeError):
+                anabranch.requests.Adapter(mirears={})
             part = session.get(self.one.url("/pub/f"), headers={"Range": "bytes=5-9"})
             self.assertEqual((part.status_code, part.content), (206, DATA[5:10]))
 
@@ -93,7 +106,11 @@ class Libraries(unittest.TestCase):
         captures = LAB / "crates/products/trace/tests/captures"
         capture = trace.read(captures / "handover_down_client.pcap")
         self.assertEqual((len(capture.connections), len(capture.subflows), len(capture.handovers)), (1, 2, 1))
-        self.assertEqual(len(capture.stalls), 5)
+        self.assertEqual(len(capture.stalls.sort_values("ms")), 5)
+        quiet = trace.read(captures / "checksum_client.pcap")
+        self.assertEqual(len(quiet.handovers.sort_values("at_s")), 0)
+        runs = lab.sweep("bench-a", cc="reno", seeds="1..2", shards=2)
+        self.assertEqual(list(runs[runs["case"] == runs["case"][0]]["seed"]), [1, 2])
         with self.assertRaisesRegex(OSError, "no-such.pcap"):
             trace.read("no-such.pcap")
 
