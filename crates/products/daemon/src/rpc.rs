@@ -1,12 +1,14 @@
 //! aria2's JSON-RPC: texts in, texts out. It knows no socket.
 //!
-//! `params` has what methods take of their parameters, with aria2's words about what is wrong. `methods` has
-//! the table of methods; `jobs`, `lists` and `globals` what they do; `view` how a job is shown.
+//! `params` has what methods take of their parameters, with aria2's words about what is wrong. `names` has
+//! the names of methods, `methods` the table of them; `jobs`, `lists` and `globals` what they do; `view` how a job is shown.
 
+mod failure;
 mod globals;
 mod jobs;
 mod lists;
 mod methods;
+mod names;
 mod params;
 #[cfg(test)]
 mod tests;
@@ -18,40 +20,10 @@ use crate::daemon::Daemon;
 use crate::journal::Ticket;
 use crate::queue::Notice;
 use crate::token::Token;
-pub use methods::{METHODS, NOTIFICATIONS};
+pub use failure::Failure;
+use failure::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
+pub use names::{METHODS, NOTIFICATIONS};
 use params::Params;
-
-/// aria2's code for all errors of its methods.
-const ERROR: i64 = 1;
-const PARSE_ERROR: i64 = -32_700;
-const INVALID_REQUEST: i64 = -32_600;
-const INVALID_PARAMS: i64 = -32_602;
-
-/// The error of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    code: i64,
-    message: String,
-}
-
-impl Failure {
-    /// Makes an error of a method.
-    fn new(message: impl Into<String>) -> Self {
-        Self { code: ERROR, message: message.into() }
-    }
-
-    fn value(&self) -> Value {
-        json!({"code": self.code, "message": self.message})
-    }
-
-    /// Returns the status of the HTTP answer, as aria2 has it.
-    const fn http_status(&self) -> u16 {
-        match self.code {
-            PARSE_ERROR | INVALID_PARAMS => 500,
-            _ => 400,
-        }
-    }
-}
 
 /// The answer to a text, and what the server must know of it.
 #[derive(Clone, Debug, Default)]
