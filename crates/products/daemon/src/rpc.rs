@@ -87,7 +87,7 @@ impl Rpc {
             Ok(one) => call.answer(&one),
             Err(_) => {
                 let failure = Failure { code: PARSE_ERROR, message: "Parse error.".to_owned() };
-                (response(&Value::Null, &Err(failure.clone())), failure.http_status())
+                (response(&Value::Null, Err(failure.clone())), failure.http_status())
             }
         };
         Reply { text: answer.to_string(), http_status: status, ..call.reply }
@@ -111,7 +111,7 @@ impl Call<'_> {
             _ => Err(invalid()),
         };
         let status = result.as_ref().err().map_or(200, Failure::http_status);
-        (response(&id.unwrap_or(Value::Null), &result), status)
+        (response(&id.unwrap_or(Value::Null), result), status)
     }
 
     /// Runs a method. `is_nested` says whether `system.multicall` does.
@@ -158,11 +158,15 @@ impl Call<'_> {
     }
 }
 
-fn response(id: &Value, result: &Result<Value, Failure>) -> Value {
-    match result {
-        Ok(result) => json!({"id": id, "jsonrpc": "2.0", "result": result}),
-        Err(failure) => json!({"id": id, "jsonrpc": "2.0", "error": failure.value()}),
-    }
+/// Makes an answer. A result may be long, so it is not copied.
+fn response(id: &Value, result: Result<Value, Failure>) -> Value {
+    let (key, value) = match result {
+        Ok(result) => ("result", result),
+        Err(failure) => ("error", failure.value()),
+    };
+    let mut answer = json!({"id": id, "jsonrpc": "2.0"});
+    answer[key] = value;
+    answer
 }
 
 /// Returns the text that tells listeners of a job.
@@ -183,7 +187,7 @@ pub fn notification(notice: Notice, gid: crate::gid::Gid) -> String {
 #[must_use]
 pub fn unwritten(text: &str, why: &str) -> String {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
-    let failed = |one: &Value| response(&one["id"], &Err(Failure::new(why)));
+    let failed = |one: &Value| response(&one["id"], Err(Failure::new(why)));
     match answer.as_array() {
         Some(all) => Value::Array(all.iter().map(failed).collect()).to_string(),
         None => failed(&answer).to_string(),

@@ -117,14 +117,16 @@ fn bitfield(status: Status, known: &Known) -> Option<String> {
 pub(super) fn files(state: &State, base: &Base, job: &Job) -> Value {
     let known = known(state, job);
     let path = if known.path.is_empty() { likely_path(base, job) } else { known.path };
-    json!([{
+    let mut file = json!({
         "index": "1",
         "path": path,
         "length": known.total_bytes.to_string(),
         "completedLength": known.done_bytes.to_string(),
         "selected": "true",
-        "uris": uris(state, job),
-    }])
+    });
+    // The macro would copy a value.
+    file["uris"] = uris(state, job);
+    Value::Array(vec![file])
 }
 
 /// Returns the path that a job's file will have, as far as that shows; empty if it does not.
