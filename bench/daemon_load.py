@@ -14,6 +14,8 @@ import http.client
 import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -53,13 +55,18 @@ class Connection:
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--bin", required=True)
+    options.add_argument("--bin")
+    options.add_argument("--origin", action="store_true", help="only be the server, which must not share the interpreter of the client")
     options.add_argument("--queued", type=int, default=10_000)
     options.add_argument("--active", type=int, default=100)
     options.add_argument("--requests", type=int, default=3_000)
     options = options.parse_args()
-    ariang.Origin.content, ariang.Origin.rate = random.Random(7).randbytes(200_000_000), 20_000
-    origin = f"http://127.0.0.1:{ariang.serve(ariang.Origin)}"
+    if options.origin:
+        ariang.Origin.content, ariang.Origin.rate = random.Random(7).randbytes(200_000_000), 20_000
+        print(ariang.serve(ariang.Origin), flush=True)
+        return sys.stdin.read()
+    server = subprocess.Popen([sys.executable, __file__, "--origin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    origin = f"http://127.0.0.1:{int(server.stdout.readline())}"
     with tempfile.TemporaryDirectory() as directory:
         os.mkdir(f"{directory}/files")
         daemon = ariang.Daemon(options.bin, directory)
@@ -75,6 +82,8 @@ def main():
         print(f"| end; start again with that queue | {ended:.2f} s; {time.perf_counter() - begin:.2f} s |")
         daemon.process.terminate()
         daemon.process.wait(ariang.PATIENCE)
+    server.stdin.close()
+    return server.wait(ariang.PATIENCE)
 
 
 def fill(daemon, options, origin):

@@ -47,23 +47,30 @@ impl Base {
     /// # Errors
     /// If it may not go there; a sentence.
     pub fn destination(&self, options: &Options) -> Result<Destination, String> {
-        let named = options.get("dir").filter(|dir| !dir.is_empty());
-        let dir = match named {
+        let place = self.named(options)?;
+        if place.dir != self.path {
+            self.check(&place.dir, "dir")?;
+        }
+        if let Some(file) = &place.file {
+            self.check(file, "out")?;
+        }
+        Ok(place)
+    }
+
+    /// Returns where a download with these options goes as far as its options say, without a look at the
+    /// disk: for answers about a job whose options were checked.
+    ///
+    /// # Errors
+    /// If an option is no path; a sentence.
+    pub fn named(&self, options: &Options) -> Result<Destination, String> {
+        let dir = match options.get("dir").filter(|dir| !dir.is_empty()) {
             None => self.path.clone(),
-            Some(dir) => {
-                let dir = self.path.join(plain("dir", Path::new(dir), true)?);
-                self.check(&dir, "dir")?;
-                dir
-            }
+            Some(dir) => self.path.join(plain("dir", Path::new(dir), true)?),
         };
         let file = match options.get("out").filter(|out| !out.is_empty()) {
             None => None,
             Some(out) if out.ends_with('/') => return Err("The option 'out' must be a file name.".into()),
-            Some(out) => {
-                let file = dir.join(plain("out", Path::new(out), false)?);
-                self.check(&file, "out")?;
-                Some(file)
-            }
+            Some(out) => Some(dir.join(plain("out", Path::new(out), false)?)),
         };
         Ok(Destination { dir, file })
     }

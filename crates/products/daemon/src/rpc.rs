@@ -1,12 +1,14 @@
 //! aria2's JSON-RPC: texts in, texts out. It knows no socket.
 //!
-//! `params` has what methods take of their parameters, with aria2's words about what is wrong. `methods` has
-//! the table of methods; `jobs`, `lists` and `globals` what they do; `view` how a job is shown.
+//! `params` has what methods take of their parameters, with aria2's words about what is wrong. `names` has
+//! the names of methods, `methods` the table of them; `jobs`, `lists` and `globals` what they do; `view` how a job is shown.
 
+mod failure;
 mod globals;
 mod jobs;
 mod lists;
 mod methods;
+mod names;
 mod params;
 #[cfg(test)]
 mod tests;
@@ -18,40 +20,10 @@ use crate::daemon::Daemon;
 use crate::journal::Ticket;
 use crate::queue::Notice;
 use crate::token::Token;
-pub use methods::{METHODS, NOTIFICATIONS};
+pub use failure::Failure;
+use failure::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
+pub use names::{METHODS, NOTIFICATIONS};
 use params::Params;
-
-/// aria2's code for all errors of its methods.
-const ERROR: i64 = 1;
-const PARSE_ERROR: i64 = -32_700;
-const INVALID_REQUEST: i64 = -32_600;
-const INVALID_PARAMS: i64 = -32_602;
-
-/// The error of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    code: i64,
-    message: String,
-}
-
-impl Failure {
-    /// Makes an error of a method.
-    fn new(message: impl Into<String>) -> Self {
-        Self { code: ERROR, message: message.into() }
-    }
-
-    fn value(&self) -> Value {
-        json!({"code": self.code, "message": self.message})
-    }
-
-    /// Returns the status of the HTTP answer, as aria2 has it.
-    const fn http_status(&self) -> u16 {
-        match self.code {
-            PARSE_ERROR | INVALID_PARAMS => 500,
-            _ => 400,
-        }
-    }
-}
 
 /// The answer to a text, and what the server must know of it.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +87,7 @@ impl Rpc {
             Ok(one) => call.answer(&one),
             Err(_) => {
                 let failure = Failure { code: PARSE_ERROR, message: "Parse error.".to_owned() };
-                (response(&Value::Null, &Err(failure.clone())), failure.http_status())
+                (response(&Value::Null, Err(failure.clone())), failure.http_status())
             }
         };
         Reply { text: answer.to_string(), http_status: status, ..call.reply }
@@ -139,7 +111,7 @@ impl Call<'_> {
             _ => Err(invalid()),
         };
         let status = result.as_ref().err().map_or(200, Failure::http_status);
-        (response(&id.unwrap_or(Value::Null), &result), status)
+        (response(&id.unwrap_or(Value::Null), result), status)
     }
 
     /// Runs a method. `is_nested` says whether `system.multicall` does.
@@ -186,11 +158,15 @@ impl Call<'_> {
     }
 }
 
-fn response(id: &Value, result: &Result<Value, Failure>) -> Value {
-    match result {
-        Ok(result) => json!({"id": id, "jsonrpc": "2.0", "result": result}),
-        Err(failure) => json!({"id": id, "jsonrpc": "2.0", "error": failure.value()}),
-    }
+/// Makes an answer. A result may be long, so it is not copied.
+fn response(id: &Value, result: Result<Value, Failure>) -> Value {
+    let (key, value) = match result {
+        Ok(result) => ("result", result),
+        Err(failure) => ("error", failure.value()),
+    };
+    let mut answer = json!({"id": id, "jsonrpc": "2.0"});
+    answer[key] = value;
+    answer
 }
 
 /// Returns the text that tells listeners of a job.
@@ -211,7 +187,7 @@ pub fn notification(notice: Notice, gid: crate::gid::Gid) -> String {
 #[must_use]
 pub fn unwritten(text: &str, why: &str) -> String {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
-    let failed = |one: &Value| response(&one["id"], &Err(Failure::new(why)));
+    let failed = |one: &Value| response(&one["id"], Err(Failure::new(why)));
     match answer.as_array() {
         Some(all) => Value::Array(all.iter().map(failed).collect()).to_string(),
         None => failed(&answer).to_string(),

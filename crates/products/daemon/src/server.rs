@@ -12,6 +12,7 @@
 //! may send. It may read answers only if `--rpc-allow-origin-all` lets it. A WebSocket hears notifications
 //! from its first call with the token on.
 
+mod answer;
 mod http;
 #[cfg(test)]
 mod tests;

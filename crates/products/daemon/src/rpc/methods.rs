@@ -7,57 +7,6 @@ use super::{Call, Failure, globals, lists};
 use crate::job::Status;
 use crate::queue::Queue;
 
-/// The names of all methods, in aria2's order, and one that aria2 does not have.
-pub const METHODS: &[&str] = &[
-    "aria2.addUri",
-    "aria2.addTorrent",
-    "aria2.getPeers",
-    "aria2.addMetalink",
-    "aria2.remove",
-    "aria2.pause",
-    "aria2.forcePause",
-    "aria2.pauseAll",
-    "aria2.forcePauseAll",
-    "aria2.unpause",
-    "aria2.unpauseAll",
-    "aria2.forceRemove",
-    "aria2.changePosition",
-    "aria2.tellStatus",
-    "aria2.getUris",
-    "aria2.getFiles",
-    "aria2.getServers",
-    "aria2.tellActive",
-    "aria2.tellWaiting",
-    "aria2.tellStopped",
-    "aria2.getOption",
-    "aria2.changeUri",
-    "aria2.changeOption",
-    "aria2.getGlobalOption",
-    "aria2.changeGlobalOption",
-    "aria2.purgeDownloadResult",
-    "aria2.removeDownloadResult",
-    "aria2.getVersion",
-    "aria2.getSessionInfo",
-    "aria2.shutdown",
-    "aria2.forceShutdown",
-    "aria2.getGlobalStat",
-    "aria2.saveSession",
-    "anabranch.tellPaths",
-    "system.multicall",
-    "system.listMethods",
-    "system.listNotifications",
-];
-
-/// The names of all notifications. The last one is never sent, as there is no BitTorrent.
-pub const NOTIFICATIONS: &[&str] = &[
-    "aria2.onDownloadStart",
-    "aria2.onDownloadPause",
-    "aria2.onDownloadStop",
-    "aria2.onDownloadComplete",
-    "aria2.onDownloadError",
-    "aria2.onBtDownloadComplete",
-];
-
 impl Call<'_> {
     /// Runs a method for a caller who has shown the token.
     pub(super) fn run(&mut self, method: &str, params: Params<'_>) -> Result<Value, Failure> {

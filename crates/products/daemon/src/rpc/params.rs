@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The parameters of a method, without the token.
 #[derive(Clone, Copy, Debug)]

@@ -55,7 +55,7 @@ pub(super) fn speed(state: &State, job: &Job) -> u64 {
 
 /// Returns the directory of a job.
 pub(super) fn directory(base: &Base, job: &Job) -> String {
-    let place = base.destination(&job.options).map(|place| place.dir);
+    let place = base.named(&job.options).map(|place| place.dir);
     place.unwrap_or_else(|_| base.path().to_owned()).to_string_lossy().into_owned()
 }
 
@@ -117,19 +117,21 @@ fn bitfield(status: Status, known: &Known) -> Option<String> {
 pub(super) fn files(state: &State, base: &Base, job: &Job) -> Value {
     let known = known(state, job);
     let path = if known.path.is_empty() { likely_path(base, job) } else { known.path };
-    json!([{
+    let mut file = json!({
         "index": "1",
         "path": path,
         "length": known.total_bytes.to_string(),
         "completedLength": known.done_bytes.to_string(),
         "selected": "true",
-        "uris": uris(state, job),
-    }])
+    });
+    // The macro would copy a value.
+    file["uris"] = uris(state, job);
+    Value::Array(vec![file])
 }
 
 /// Returns the path that a job's file will have, as far as that shows; empty if it does not.
 fn likely_path(base: &Base, job: &Job) -> String {
-    let Ok(place) = base.destination(&job.options) else { return String::new() };
+    let Ok(place) = base.named(&job.options) else { return String::new() };
     let path = place.file.or_else(|| {
         let Source::Uris(uris) = &job.source else { return None };
         let url = Url::parse(uris.first()?).ok()?;

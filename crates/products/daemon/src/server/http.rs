@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use data_encoding::BASE64;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName,
     HeaderValue,
 };
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::answer::{Answer, empty, with};
 use super::{REQUEST_BYTES_MAX, Shared, websocket};
 
 /// The path of the methods.
@@ -40,8 +40,6 @@ const PAGE_FIELDS: &[(&str, &str)] = &[
     ("referrer-policy", "no-referrer"),
     ("x-content-type-options", "nosniff"),
 ];
-
-pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Answers a request. `place` is that of the connection, which a WebSocket keeps.
 pub(super) async fn answer(
@@ -142,17 +140,6 @@ fn preflight(shared: &Shared, request: &Request<Incoming>) -> Answer {
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
         }
     }
-    answer
-}
-
-pub(super) fn empty(status: StatusCode) -> Answer {
-    let mut answer = Answer::default();
-    *answer.status_mut() = status;
-    answer
-}
-
-pub(super) fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
-    answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
 }
 

@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::http::{Answer, empty, with};
+use super::answer::{Answer, empty, with};
 use super::{REQUEST_BYTES_MAX, Shared};
 use crate::rpc::notification;
 
