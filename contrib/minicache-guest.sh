@@ -2,7 +2,7 @@
 # Makes the two files of a guest that serves an image of `anabranch minicache`: a kernel and an initial RAM disk with the static program, the
 # kernel's virtio modules and busybox, whose script loads them, gives the network its address and becomes the program. Then:
 #   contrib/minicache-guest.sh PROGRAM OUTPUT-DIRECTORY
-#   qemu-system-x86_64 -M microvm,pcie=on -nodefaults -no-reboot -m 256 -serial stdio -display none \
+#   qemu-system-x86_64 -M pc -nodefaults -no-reboot -m 256 -serial stdio -display none \
 #     -kernel OUT/vmlinuz -initrd OUT/initrd -append 'console=ttyS0 quiet reboot=t panic=-1' \
 #     -drive file=cache.img,format=raw,if=none,id=d -device virtio-blk-pci,drive=d \
 #     -netdev user,id=n,hostfwd=tcp:127.0.0.1:8480-:8480 -device virtio-net-pci,netdev=n
@@ -25,7 +25,7 @@ mkdir -p root/modules root/proc root/sys root/dev
 cp "$program" root/anabranch-minicache
 cp files/bin/busybox root/busybox
 number=10
-for module in virtio virtio_ring virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci failover net_failover virtio_net virtio_blk; do
+for module in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci failover net_failover virtio_net virtio_blk; do
     cp "$(find files/lib/modules -name "$module.ko")" "root/modules/$number-$module.ko"
     number=$((number + 1))
 done
