@@ -1,8 +1,8 @@
 //! The compiled half of the Python module `anabranch`: requests, their transfers, readers and ranges.
 //!
-//! **Purpose.** It offers [`anabranch::Get`] to `python/anabranch`, which has what users of Python see: functions
-//! with keywords, types and documentation. Reports and progress cross as JSON, so that they have the fields of
-//! docs/json.md.
+//! **Purpose.** It offers [`anabranch::Get`] to `python/anabranch`, which has what users of Python see:
+//! functions with keywords, types and documentation. Reports and progress cross as JSON, so that they have
+//! the fields of docs/json.md.
 //!
 //! **Threads.** A wait never holds the interpreter's lock. Between two waits Python's signals are handled, so
 //! Ctrl-C stops a transfer and keeps its bytes.

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 use crate::Error;
 
-/// A value with threads, which a process that is forked does not have. There it is neither used nor dropped: its
-/// pipes lead to the threads of the parent.
+/// A value with threads, which a process that is forked does not have. There it is neither used nor dropped:
+/// its pipes lead to the threads of the parent.
 pub(crate) struct Own<T> {
     process: u32,
     value: ManuallyDrop<T>,

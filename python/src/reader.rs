@@ -110,8 +110,8 @@ impl State {
 
 #[pymethods]
 impl Reader {
-    /// Returns bytes that are there, at most `size`, and waits for the first one. No bytes are the end, when all
-    /// have arrived and the checks of the whole have passed.
+    /// Returns bytes that are there, at most `size`, and waits for the first one. No bytes are the end, when
+    /// all have arrived and the checks of the whole have passed.
     fn read<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         if size == 0 {
             return Ok(PyBytes::new(py, &[]));

@@ -20,8 +20,8 @@ pub(crate) struct Request(Get);
 
 #[pymethods]
 impl Request {
-    /// Makes a request of the sources and of options: the keywords of `anabranch.get`. Options that are `None`
-    /// have their defaults.
+    /// Makes a request of the sources and of options: the keywords of `anabranch.get`. Options that are
+    /// `None` have their defaults.
     #[new]
     #[pyo3(signature = (sources, **options))]
     fn new(py: Python<'_>, sources: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -34,8 +34,8 @@ impl Request {
         Ok(Self(get))
     }
 
-    /// Fetches into a path, as the command does, and returns the report. `listener` is called with the name and the
-    /// value of each event; an exception of it stops the transfer.
+    /// Fetches into a path, as the command does, and returns the report. `listener` is called with the name
+    /// and the value of each event; an exception of it stops the transfer.
     #[pyo3(signature = (path, overwrite, listener, stop))]
     fn fetch<'py>(
         &self,
@@ -74,8 +74,8 @@ impl Request {
         Reader::start(&self.0).map_err(|e| raised(py, &e))
     }
 
-    /// Fetches ranges of the file, each from its first byte to the one before its last, in one transfer. Returns
-    /// the bytes of each, and the report.
+    /// Fetches ranges of the file, each from its first byte to the one before its last, in one transfer.
+    /// Returns the bytes of each, and the report.
     fn ranges<'py>(
         &self,
         py: Python<'py>,

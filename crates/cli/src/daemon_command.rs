@@ -44,7 +44,7 @@ const END_PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Keep a queue of downloads, for AriaNg, Motrix and what else speaks to aria2.\n\n\
-        Answers aria2's JSON-RPC over HTTP and WebSocket on this machine alone, to programs that have the token, \
+        Answers aria2's JSON-RPC over HTTP and WebSocket on this machine alone, to programs with the token, \
         which is made at the first start and kept in a file. Each download comes from all of its URIs and \
         over all links at once, as with `anabranch get`. The queue is on disk: after a kill or a reboot it \
         goes on where it was. Torrents and magnet links are refused. Ctrl-C ends it; what has arrived is \

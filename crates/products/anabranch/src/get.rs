@@ -492,8 +492,8 @@ impl Get {
     /// another thread.
     ///
     /// # Errors
-    /// The errors of [`get_range`](Self::get_range); [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted)
-    /// soon after `stop` has been used.
+    /// The errors of [`get_range`](Self::get_range). Soon after `stop` has been used,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
     pub fn get_ranges_stopped_by(&self, ranges: &[Range<u64>], stop: &Stop) -> Result<Ranges> {
         self.ranges(Stop::below(stop)?, ranges)?.wait()
     }

@@ -1,6 +1,7 @@
 //! Repositories of OSTree in the mode `archive` (ostree manual, "Anatomy of an OSTree repository"):
-//! `objects/HH/REST.KIND`, where `HHREST` is the SHA-256 of a commit or of a directory's names or metadata. That
-//! of a file is the one of its content before it is compressed, with its metadata: the client verifies it.
+//! `objects/HH/REST.KIND`, where `HHREST` is the SHA-256 of a commit or of a directory's names or metadata.
+//! The hash of a file is that of its metadata and its content before it is compressed: the client verifies
+//! it.
 
 use super::target::{Document, StorePath, TargetKind, UNKNOWN_TYPE};
 use crate::digest::{Digest, HashKind};
