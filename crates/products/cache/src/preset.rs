@@ -9,7 +9,7 @@
 //! | `oci` | `…/blobs/DIGEST`, `…/manifests/DIGEST` | `…/manifests/TAG`, `…/tags/list`, `/v2/` |
 //! | `apt` | `…/by-hash/SHA256/HASH`, `…/by-hash/SHA512/HASH` | lists; `pool/`, whose files never change |
 //! | `casync` | chunks that are not compressed (SHA-512/256) | `.cacnk` chunks, which never change; indexes |
-//! | `ostree` | commits, directories (SHA-256) | `.filez` files, which never change; refs, summaries, deltas |
+//! | `ostree` | commits, directories (SHA-256) | `.filez` files, which stay; refs, summaries, deltas |
 //!
 //! A preset is refused nothing but paths: a path that the store cannot have is answered with 404, and no
 //! source is asked.
