@@ -204,14 +204,14 @@ def attempt(options, made):
         try:
             began = time.monotonic()
             for path in made[1:]:
-                shutil.copy(path, root / "root")
-            inside = ["chroot", root, "/usr/bin/env", "HOME=/root", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
-            subprocess.run([*inside, "sh", "-c", "dpkg -i /root/*.deb"], check=True, stdout=subprocess.DEVNULL)
+                shutil.copy(path, root / "mnt")
+            inside = ["chroot", root, "/usr/bin/env", "HOME=/mnt", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
+            subprocess.run([*inside, "sh", "-c", "dpkg -i /mnt/*.deb"], check=True, stdout=subprocess.DEVNULL)
             digest = hashlib.sha256(content).hexdigest()
             url = "http://127.0.0.1:26299/f"
-            subprocess.run([*inside, "anabranch", "get", "-q", "--checksum", digest, "-o", "/root/f", url], check=True)
+            subprocess.run([*inside, "anabranch", "get", "-q", "--checksum", digest, "-o", "/mnt/f", url], check=True)
             taken = time.monotonic() - began
-            assert (root / "root/f").read_bytes() == content
+            assert (root / "mnt/f").read_bytes() == content
             subprocess.run([*inside, "anabranch", "lab", "list"], check=True, stdout=subprocess.DEVNULL)
             listed = subprocess.run([*inside, "dpkg", "-L", "anabranch"], check=True, stdout=subprocess.PIPE, text=True).stdout
             for wanted in ("/usr/share/man/man1/anabranch-get.1.gz", "/usr/share/bash-completion/completions/anabranch"):
@@ -227,15 +227,15 @@ def attempt(options, made):
 
 def installer(options, root, inside, digest, url):
     """Installs the archive by the shell script, and sees that a damaged one is refused."""
-    shutil.copytree(options.out, root / "root/dist")
-    subprocess.run([*inside, "sh", "/root/dist/install.sh", "--from", "/root/dist", "--to", "/usr/local"], check=True,
+    shutil.copytree(options.out, root / "mnt/dist")
+    subprocess.run([*inside, "sh", "/mnt/dist/install.sh", "--from", "/mnt/dist", "--to", "/usr/local"], check=True,
                    stdout=subprocess.DEVNULL)
-    subprocess.run([*inside, "/usr/local/bin/anabranch", "get", "-q", "--force", "--checksum", digest, "-o", "/root/f", url], check=True)
-    damaged = next((root / "root/dist").glob("*.tar.gz"))
+    subprocess.run([*inside, "/usr/local/bin/anabranch", "get", "-q", "--force", "--checksum", digest, "-o", "/mnt/f", url], check=True)
+    damaged = next((root / "mnt/dist").glob("*.tar.gz"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    refused = subprocess.run([*inside, "sh", "/root/dist/install.sh", "--from", "/root/dist", "--to", "/root/other"],
+    refused = subprocess.run([*inside, "sh", "/mnt/dist/install.sh", "--from", "/mnt/dist", "--to", "/mnt/other"],
                              check=False, capture_output=True, text=True)
-    assert refused.returncode and not (root / "root/other").exists(), refused
+    assert refused.returncode and not (root / "mnt/other").exists(), refused
     print("install.sh: installs, and refuses a damaged archive")
 
 
