@@ -1,8 +1,8 @@
 //! aria2's JSON-RPC: texts in, texts out. It knows no socket.
 //!
 //! `params` has what methods take of their parameters, with aria2's words about what is wrong. `names` has
-//! the names of methods, `methods` the table of them; `jobs`, `lists` and `globals` what they do; `view` how
-//! a job is shown.
+//! the names of methods, and `methods` the table of them; `jobs`, `lists` and `globals` what they do; `view`
+//! how a job is shown.
 
 mod failure;
 mod globals;
