@@ -65,7 +65,7 @@ fn what_cannot_be_done_is_said_with_its_exit_status() {
     let run = |line: &str| run(dir.path(), line);
     fs::write(dir.path().join("large"), vec![1; 2_000_000]).expect("written");
     for (line, status, says) in [
-        ("make c.img --size 1M", 6, "exists"),
+        ("make c.img --size 1M --entries 16", 6, "exists"),
         ("make d.img --size 1M", 2, "no room for a chunk"),
         ("make d.img --size 1M --entries 17", 2, "a power of two of entries"),
         ("make d.img --size lots", 2, "such as 500M or 10GB"),
