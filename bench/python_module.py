@@ -60,7 +60,7 @@ def gets(options):
         file.write(os.urandom(options.mb * 1_000_000))
     settings = f"{scratch}/nginx.conf"
     with open(settings, "w", encoding="ascii") as file:
-        file.write(f"""daemon off; pid {scratch}/pid; error_log {scratch}/errors; events {{}}
+        file.write(f"""daemon off; user root; pid {scratch}/pid; error_log {scratch}/errors; events {{}}
             http {{ access_log off; client_body_temp_path {scratch}/t; sendfile on;
             server {{ listen 127.0.0.1:8098; root {scratch}; }} }}""")
     server = place.start(["nginx", "-p", scratch, "-c", settings], f"{scratch}/log")

@@ -15,10 +15,8 @@ Ctrl-C, a crash or a lost link lose nothing: an equal call resumes. `anabranch.f
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Union, Unpack, cast
 
@@ -128,6 +126,9 @@ async def get_async(
 ) -> Report:
     """Fetches as `get` does, for asyncio, on a thread of its own. `progress` and `notes` are called in the loop's thread;
     they are functions, not coroutines. Cancelling the task stops the transfer, which keeps its bytes."""
+    import asyncio
+    import threading
+
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Report] = loop.create_future()
     stop = Stop()

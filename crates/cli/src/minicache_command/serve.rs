@@ -62,6 +62,9 @@ fn run(args: &Serve) -> Outcome {
             "each serving process would have another port: --mmtp takes one, or --no-keeper goes with it";
         return Err(Failure::usage(says));
     }
+    if let Some(origins) = Origins::new(args.origins.clone()) {
+        origins.check()?;
+    }
     Image::probe(&args.image, purpose).map_err(|error| failure(&args.image, &error))?;
     let socket = listen(args)?;
     let announced = socket.try_clone().map_err(system)?;

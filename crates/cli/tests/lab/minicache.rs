@@ -101,6 +101,13 @@ fn what_cannot_be_done_is_said_with_its_exit_status() {
     assert_eq!((status, &told[0]["digest"], &told[1]["damaged"]), (5, &HELLO.into(), &1.into()));
 }
 
+#[test]
+fn an_origin_that_is_no_url_is_refused_at_once() {
+    let dir = ground();
+    let (status, out) = run(dir.path(), "serve c.img --listen 127.0.0.1:0 --origin nowhere --json");
+    assert_eq!((status, &objects(&out)[0]["exit"]), (2, &2.into()));
+}
+
 /// A process that ends when this is dropped.
 struct Serving(Child);
 

@@ -42,6 +42,14 @@ impl Origins {
         (!urls.is_empty()).then_some(Self(urls))
     }
 
+    /// Checks that objects have URLs at these origins.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if an origin is no URL.
+    pub fn check(&self) -> anabranch::Result<()> {
+        Get::new(self.urls(&Name::Root([0; 32]))).map(drop)
+    }
+
     /// Returns the URLs of an object.
     #[must_use]
     pub fn urls(&self, name: &Name) -> Vec<String> {
@@ -150,9 +158,7 @@ impl Filler {
         let at_once = NonZero::new(FETCHES_MAX).ok_or(io::ErrorKind::InvalidInput)?;
         let client = Client::at_once(at_once).map_err(io::Error::other)?;
         let stop = Stop::new().map_err(io::Error::other)?;
-        // A name that is no URL is told at the start.
-        let example = Name::Root([0; 32]);
-        Get::new(origins.urls(&example)).map_err(io::Error::other)?;
+        origins.check().map_err(io::Error::other)?;
         Ok(Self { origins, image, counters, listener, client, stop, waiting: Mutex::default() })
     }
 
