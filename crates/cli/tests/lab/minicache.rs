@@ -104,7 +104,7 @@ fn what_cannot_be_done_is_said_with_its_exit_status() {
 #[test]
 fn an_origin_that_is_no_url_is_refused_at_once() {
     let dir = ground();
-    let (status, out) = run(dir.path(), "serve c.img --listen 127.0.0.1:0 --origin nowhere --json");
+    let (status, out, _) = run(dir.path(), "serve c.img --listen 127.0.0.1:0 --origin nowhere --json");
     assert_eq!((status, &objects(&out)[0]["exit"]), (2, &2.into()));
 }
 
