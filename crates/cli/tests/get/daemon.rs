@@ -344,7 +344,7 @@ fn answers_are_those_of_aria2() {
         assert!(ours_only(method) || own_status == other_status, "{method} {params}: {own} {other}");
         match (own.get("error"), other.get("error")) {
             (Some(own), Some(other)) => {
-                assert!(ours_only(method) || own == other, "{method} {params}: {own} {other}")
+                assert!(ours_only(method) || own == other, "{method} {params}: {own} {other}");
             }
             (own_error, _) => assert!(
                 own_error.is_none() && (ours_only(method) || has_the_shape(&own["result"], &other["result"])),
