@@ -39,7 +39,7 @@ pub struct OpenError(String);
 /// The changes of jobs: their JSON, or `None` for those that are gone.
 type Changes = BTreeMap<Gid, Option<Vec<u8>>>;
 
-/// A number that grows with each change. The change is written when [`Progress::written`] has reached it.
+/// A number that grows with each change, so that a change can be waited for until it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
