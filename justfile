@@ -73,3 +73,7 @@ wheel *args:
     mkdir -p python/anabranch.data/scripts
     cp "${CARGO_TARGET_DIR:-target}"/release/anabranch{,-trace} python/anabranch.data/scripts/
     maturin build --release --manifest-path python/Cargo.toml {{ args }}
+
+# Packages for users, into target/dist: docs/install.md. Minutes; needs the target x86_64-unknown-linux-musl and musl-tools.
+dist *args:
+    python3 contrib/dist.py {{ args }}
