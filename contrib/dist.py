@@ -28,7 +28,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAB = "anabranch-lab"
-#: Features of the programs, by the Debian package that has them.
+#: The feature of anabranch-cli that builds every program.
 FEATURES = "all"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 #: The exit status if there is no clean Debian to try packages on.

@@ -53,7 +53,7 @@ pub struct Cli {
 
 /// The commands that were built with this program.
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[expect(missing_docs, reason = "clap would put a comment here before the help of the options")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(Serve),

@@ -69,7 +69,7 @@ pub struct Daemon {
 }
 
 /// The commands beside the daemon itself.
-#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[expect(missing_docs, reason = "clap would put a comment here before the help of the options")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum DaemonCommand {
     #[command(name = "aria2c")]

@@ -33,7 +33,7 @@ pub struct Minicache {
 }
 
 /// The commands about images.
-#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[expect(missing_docs, reason = "clap would put a comment here before the help of the options")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum MinicacheCommand {
     Make(Make),

@@ -37,7 +37,7 @@ pub struct Net {
 }
 
 /// The commands about networks.
-#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[expect(missing_docs, reason = "clap would put a comment here before the help of the options")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum NetCommand {
     Show(Show),

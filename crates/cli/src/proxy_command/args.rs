@@ -31,7 +31,7 @@ pub struct Proxy {
 }
 
 /// The commands about the proxy.
-#[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
+#[expect(missing_docs, reason = "clap would put a comment here before the help of the options")]
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProxyCommand {
     Server(Box<RoleArgs<config::Server>>),

@@ -194,7 +194,7 @@ pub fn read_input(text: &str, common: &Options) -> Result<Vec<(Vec<String>, Opti
         if options::named(name).is_some_and(|rule| rule.scope == Scope::Daemon) {
             return Err(wrong(&format!("{name} is no option of one download")));
         }
-        // An option of the file replaces that of the command line.
+        // The file's option replaces the option of the command line.
         if options::named(name).is_some_and(|rule| matches!(rule.kind, Kind::Lines))
             && options.get(name) == common.get(name)
         {

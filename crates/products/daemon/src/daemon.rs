@@ -243,7 +243,7 @@ impl Inner {
         this.news.notify_all();
     }
 
-    /// Sets the limit of all transfers together: that of requests and that of the time of day.
+    /// Sets the limit of all transfers together: the smaller one of the requested limit and the daily limit.
     fn set_limits(&self) {
         let asked = rate(value(&self.lock().options, "max-overall-download-limit"));
         let of_day = day_limit::at(&self.limits, local_time::minute_of_day());

@@ -171,7 +171,7 @@ impl Queue {
         true
     }
 
-    /// Takes note that a transfer has ended, and of what it found out.
+    /// Records the end of a transfer, and the length and path that the transfer found.
     pub fn ended(&mut self, run: Run, outcome: Outcome, known: Known) {
         let Some(gid) = self.runs.remove(&run) else { return };
         self.busy.remove(&gid);

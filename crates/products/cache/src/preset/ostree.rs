@@ -1,7 +1,6 @@
 //! Repositories of OSTree in the mode `archive` (ostree manual, "Anatomy of an OSTree repository"):
 //! `objects/HH/REST.KIND`, where `HHREST` is the SHA-256 of a commit or of a directory's names or metadata.
-//! The hash of a file is that of its metadata and its content before it is compressed: the client verifies
-//! it.
+//! The name of a file is the hash of its metadata and its uncompressed content, which the client verifies.
 
 use super::target::{Document, StorePath, TargetKind, UNKNOWN_TYPE};
 use crate::digest::{Digest, HashKind};

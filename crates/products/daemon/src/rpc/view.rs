@@ -177,7 +177,7 @@ fn host_of(source: &str) -> &str {
     source.split_once(" (").or_else(|| source.split_once(" [")).map_or(source, |(host, _)| host)
 }
 
-/// Returns the host of a URI, with the port if it is not that of its scheme.
+/// Returns the host of a URI. The port follows if the URI names another one than its scheme's.
 fn host_in(uri: &str) -> Option<String> {
     let url = Url::parse(uri).ok()?;
     let host = url.host_str()?;

@@ -41,7 +41,7 @@ const PAGE_FIELDS: &[(&str, &str)] = &[
     ("x-content-type-options", "nosniff"),
 ];
 
-/// Answers a request. `place` is that of the connection, which a WebSocket keeps.
+/// Answers a request. A WebSocket keeps `place`, the connection's place among the most that may be open.
 pub(super) async fn answer(
     shared: Arc<Shared>,
     request: Request<Incoming>,

@@ -189,7 +189,7 @@ fn a_job_is_paused_changed_limited_and_resumed() {
     assert_eq!(bed.status(&gid)["status"], "paused");
     let known = bed.wait(&gid, "kept", |job| number(job, "completedLength") > 0);
     assert!(number(&known, "completedLength") < 2_000_000 && !bed.file("sub/g.bin").exists());
-    // Its own limit is obeyed without a restart, and so is that of all.
+    // A running transfer obeys a new limit of its own, or of all transfers, without a restart.
     bed.call("aria2.changeGlobalOption", json!([{"max-overall-download-limit": "40K"}]));
     bed.call("aria2.changeOption", json!([gid, {"max-download-limit": "20K"}]));
     origin.set_rate(FAST);

@@ -93,7 +93,7 @@ impl Space {
         }
     }
 
-    /// Notes that an extent is that of a slot's object.
+    /// Records that a slot's object uses an extent.
     pub(super) fn settle(&mut self, extent: &Extent, slot: u32) {
         self.used.insert(extent.first, (extent.end, Some(slot)));
     }

@@ -89,9 +89,9 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Makes the object a part of the image, once its bytes and then its entry are synced. `wanted` is the
-    /// name that the bytes must have, if there is one. Returns the slot: that of an object with both names,
-    /// if there is one already.
+    /// Makes the object a part of the image, once its bytes and then its entry are synced. The bytes
+    /// must have the name `wanted`, if one is given. Returns the slot of the object, which may be an older
+    /// object with both names.
     ///
     /// # Errors
     /// If bytes are missing or have another name, if they cannot be written, or if no entry is free.

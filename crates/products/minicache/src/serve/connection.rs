@@ -28,7 +28,7 @@ const READ_BYTES: usize = 2 << 10;
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 /// The most answers in one turn, for clients that send requests ahead.
 const ANSWERS_MAX: usize = 32;
-/// The bytes that the system is asked to read ahead of what is sent, once for each of them.
+/// The step in which the system is asked to read ahead, in bytes: one request for each step.
 const AHEAD_BYTES: u64 = 2 << 20;
 
 /// What a connection waits for.
