@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const CAP: u64 = 6_000_000;
-const FILE: &str = "proxy-links.toml";
+const FILE: &str = "links.json";
 
 fn knows(bed: &Bed, address: &str) -> bool {
     bed.ip("tx", "mptcp endpoint").contains(&format!("{address} id"))
@@ -31,10 +31,13 @@ fn end(bed: &mut Bed, signal: Signal) {
     client.wait().expect("it ends");
 }
 
-fn in_file(bed: &Bed) -> u64 {
+fn file(bed: &Bed) -> serde_json::Value {
     let text = fs::read_to_string(bed.dir.path().join(FILE)).expect("a file");
-    let line = text.lines().find_map(|line| line.strip_prefix("bytes = ")).expect("a count");
-    line.parse().expect("a number")
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn in_file(bed: &Bed) -> u64 {
+    file(bed)["links"]["p1"]["bytes"].as_u64().expect("a number")
 }
 
 #[test]
@@ -83,11 +86,10 @@ fn a_cap_is_kept_over_a_kill_and_a_restart_and_the_link_is_back_in_the_next_mont
     download.end();
     end(&mut bed, Signal::SIGTERM);
     // A month passes.
-    let text = fs::read_to_string(bed.dir.path().join(FILE)).expect("a file");
-    let line = text.lines().find(|line| line.starts_with("period-began")).expect("a period");
-    let began: i64 = line.rsplit(' ').next().expect("a number").parse().expect("a number");
-    let text = text.replace(line, &format!("period-began = {}", began - 86_400));
-    fs::write(bed.dir.path().join(FILE), text).expect("written");
+    let mut changed = file(&bed);
+    let began = &mut changed["links"]["p1"]["period-began"];
+    *began = (began.as_i64().expect("a number") - 86_400).into();
+    fs::write(bed.dir.path().join(FILE), changed.to_string()).expect("written");
     bed.client(&via);
     wait_until(20, || bed.subflows("10.1.1.1") >= 2);
     assert!(in_file(&bed) < CAP / 2);

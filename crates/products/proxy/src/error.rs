@@ -24,6 +24,9 @@ pub enum Error {
     /// The cap of a link cannot be counted.
     #[error(transparent)]
     Caps(#[from] CapsError),
+    /// The privilege to take a link away is missing.
+    #[error("a cap is kept by taking the link away, which needs CAP_NET_ADMIN: run as root, or leave it out")]
+    CapNotAllowed,
     /// The system does not give the role its runtime or threads.
     #[error("cannot begin: {0}")]
     Runtime(io::Error),

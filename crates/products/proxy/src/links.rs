@@ -4,22 +4,16 @@
 //! * `kernel_paths`: gives the kernel's MPTCP an endpoint for each link while the client lives.
 //! * `meter`: reads the trunks' subflows for each link; `liveness`: decides which links are dead; `probe`:
 //!   asks the server over a link; `watch`: carries these decisions out.
-//! * `caps`: counts the bytes of links with a cap, and decides whether they may carry more; `calendar`: the
-//!   periods of caps; `book`: the file with the counts.
-//! * `price`: decides by cost which links carry data.
+//! * [`anabranch_house::links`]: counts the bytes of links with a cap, and decides by cost which links carry
+//!   data.
 //! * `racing`: starts the first subflow of a trunk over a link that answers.
 
-mod book;
-mod calendar;
-mod caps;
 mod kernel_paths;
 mod liveness;
 mod meter;
-mod price;
 mod probe;
 pub(crate) mod racing;
 pub(crate) mod watch;
 
+pub use anabranch_house::links::{CapsError, Usage};
 pub use anabranch_net::via::{Cap, Period, Via, ViaError, check};
-pub use book::CapsError;
-pub use caps::Usage;

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
+use anabranch_house::links::{Book, Change, Price, Usage};
 use anabranch_kernel::uplinks::{Program, Session};
+use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
 use anabranch_net::netlink::{Endpoint, Netlink, PathManager};
 use anabranch_net::{Clock, NetworkMonitor, interfaces};
 use tokio::net::TcpStream;
@@ -17,12 +19,10 @@ use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::error::Error;
 use crate::event::{Event, Reports};
-use crate::links::book::{Book, CapsError};
-use crate::links::caps::{Change, Usage};
 use crate::links::liveness::{Action, Liveness, Sample};
 use crate::links::meter::Meter;
-use crate::links::price::Price;
 use crate::links::probe::probe;
 use crate::links::{Via, kernel_paths};
 
@@ -137,8 +137,11 @@ impl Links {
     ///
     /// # Errors
     /// If a link has a cap that cannot be kept.
-    pub(crate) fn new(via: Vec<Via>, state_dir: Option<&Path>) -> Result<Self, CapsError> {
+    pub(crate) fn new(via: Vec<Via>, state_dir: Option<&Path>) -> Result<Self, Error> {
         let book = Book::open(&via, state_dir)?;
+        if book.is_some() && !capabilities::has(&[CAP_NET_ADMIN]) {
+            return Err(Error::CapNotAllowed);
+        }
         let state = State { dead: vec![false; via.len()], spent: vec![false; via.len()], ..State::default() };
         let (state, session) = (Mutex::new(state), Mutex::default());
         let (clock, news, lamed, book) = (Clock::start(), Notify::new(), Notify::new(), Mutex::new(book));
@@ -283,8 +286,7 @@ impl Links {
             drop(links.session().take());
             // The last bytes are counted too.
             if let Some(mut book) = links.book().take() {
-                book.step(Time::NEVER, &reports);
-                book.save(&reports);
+                book.save(links.shared.clock.now(), |why| reports.put(Event::Notice(why)));
             }
         };
         let _ = spawn_blocking(ending).await;
@@ -411,7 +413,8 @@ impl Links {
     /// Counts the bytes of links with caps, reports changes and returns them.
     fn count(&self, reports: &Reports) -> Vec<Change> {
         let now = self.shared.clock.now();
-        let Some(changes) = self.book().as_mut().map(|book| book.step(now, reports)) else {
+        let notice = |why| reports.put(Event::Notice(why));
+        let Some(changes) = self.book().as_mut().map(|book| book.step(now, notice)) else {
             return Vec::new();
         };
         self.take_usage();

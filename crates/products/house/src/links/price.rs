@@ -1,32 +1,35 @@
 //! Decides by cost which links carry data: the cheapest ones, and the next more expensive ones when those are
 //! full. It reads no clock.
 //!
-//! A *tier* is the links of one cost. When trunks have been full for [`JOINS_AFTER`], the next tier joins,
-//! and one more after each such time. When none has been full for [`LEAVES_AFTER`], the last tier leaves.
+//! A *tier* is the links of one cost. When the links that carry data have been full for [`JOINS_AFTER`], the
+//! next tier joins, and one more after each such time. When they have not been full for [`LEAVES_AFTER`], the
+//! last tier leaves.
 
 use anabranch_algo::{Span, Time};
 
-use crate::links::Via;
+use anabranch_net::via::Via;
 
-/// The time for which trunks must be full until the next tier joins.
+/// The time for which links must be full until the next tier joins.
 const JOINS_AFTER: Span = Span::from_secs(2);
-/// The time for which no trunk may be full until the last tier leaves.
+/// The time for which no link may be full until the last tier leaves.
 const LEAVES_AFTER: Span = Span::from_secs(10);
 
+/// The tiers that carry data now.
 #[derive(Debug, Default)]
-pub(crate) struct Price {
+pub struct Price {
     /// The number of tiers beyond the cheapest that have joined.
     joined: usize,
     full_since: Option<Time>,
-    /// When trunks were last full, or when a tier last left.
+    /// When links were last full, or when a tier last left.
     calm_since: Option<Time>,
 }
 
 impl Price {
-    /// Takes whether trunks are full now. Returns the indices of links that carry data only while no other
+    /// Takes whether the links that carry data are full now. Returns the indices of links that carry data only while no other
     /// can: the backups that the user named, and the links that cost too much. `is_out` marks links that
     /// cannot be used.
-    pub(crate) fn step(&mut self, now: Time, links: &[Via], is_out: &[bool], is_full: bool) -> Vec<usize> {
+    #[must_use]
+    pub fn step(&mut self, now: Time, links: &[Via], is_out: &[bool], is_full: bool) -> Vec<usize> {
         let usable = || links.iter().zip(is_out).filter(|(link, out)| !**out && !link.is_backup);
         let mut costs: Vec<u32> = usable().map(|(link, _)| link.cost).collect();
         costs.sort_unstable();
@@ -60,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_join_while_trunks_are_full_and_leave_when_they_are_not() {
+    fn tiers_join_while_links_are_full_and_leave_when_they_are_not() {
         let links = ["a", "b:cost=5", "c:cost=9", "d:backup"].map(|text| text.parse().unwrap());
         let mut price = Price::default();
         let mut step = |millis, is_full| price.step(at(millis), &links, &[false; 4], is_full);
@@ -69,7 +72,7 @@ mod tests {
         assert_eq!(step(2_000, true), [1, 2, 3]);
         assert_eq!(step(2_100, true), [2, 3]);
         assert_eq!(step(4_000, true), [2, 3]);
-        // A moment without a full trunk restarts the time.
+        // A moment without a full link restarts the time.
         assert_eq!(step(4_050, false), [2, 3]);
         assert_eq!(step(4_150, true), [2, 3]);
         assert_eq!(step(6_150, true), [3]);

@@ -3,7 +3,8 @@
 //!
 //! The count is the interface's own counter (`IFLA_STATS64`) in both directions, with headers and with the
 //! traffic of other programs, because a contract counts all of them. The counter continues while no client
-//! runs, so the next client learns the missed bytes.
+//! runs, so the next client learns the missed bytes. Several programs may count one link: each continues from
+//! what the last of them has stored.
 //!
 //! A link is spent as soon as the bytes of the last second, carried once more, would exceed its cap: that
 //! much may still arrive while the link is taken away.
@@ -11,10 +12,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_algo::{Span, Time};
+use anabranch_net::via::{Cap, Via};
 use serde::{Deserialize, Serialize};
 
 use crate::links::calendar::Bounds as _;
-use anabranch_net::via::{Cap, Via};
 
 /// The time whose bytes are kept as the margin before the cap.
 const MARGIN: Span = Span::from_secs(1);
@@ -65,8 +66,11 @@ struct Capped {
     name: String,
     cap: Cap,
     account: Account,
-    /// Whether the link was counted since the client began.
-    is_seen: bool,
+    /// Whether the bytes up to the next count say nothing about the present rate: they came before this
+    /// program counted, or another program has counted them.
+    is_behind: bool,
+    /// Whether the link was last reported as spent.
+    is_told: bool,
     /// The bytes of recent readings, with their times.
     recent: VecDeque<(Time, u64)>,
     is_spent: bool,
@@ -74,7 +78,7 @@ struct Capped {
 
 /// A change of a link, with the link's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// The link may carry no more in this period.
     Spent(usize),
     /// A new period has begun, so the link may carry data again.
@@ -99,10 +103,22 @@ impl Caps {
             let account = known.remove(&link.name);
             let account = account.unwrap_or(NEW);
             let is_spent = account.spent_at.is_some_and(|at| at >= cap.bytes);
-            let name = link.name.clone();
-            Some(Capped { place, name, cap, account, is_seen: false, recent: VecDeque::new(), is_spent })
+            let (name, recent) = (link.name.clone(), VecDeque::new());
+            Some(Capped { place, name, cap, account, is_behind: true, is_told: false, recent, is_spent })
         });
         Self { capped: capped.collect(), others: known }
+    }
+
+    /// Continues from the accounts that another program has stored since. The next count adds what the
+    /// interfaces have carried after that.
+    pub(crate) fn adopt(&mut self, mut known: BTreeMap<String, Account>) {
+        for link in &mut self.capped {
+            if let Some(account) = known.remove(&link.name) {
+                link.is_spent = account.spent_at.is_some_and(|at| at >= link.cap.bytes);
+                (link.account, link.is_behind) = (account, true);
+            }
+        }
+        self.others = known;
     }
 
     /// Returns the accounts to store.
@@ -134,9 +150,8 @@ impl Caps {
     ) -> Vec<Change> {
         let mut changes = Vec::new();
         for link in &mut self.capped {
-            let was_spent = link.is_spent && link.is_seen;
             link.count(now, unix_s, counter(&link.name));
-            match (was_spent, link.is_spent) {
+            match (std::mem::replace(&mut link.is_told, link.is_spent), link.is_spent) {
                 (false, true) => changes.push(Change::Spent(link.place)),
                 (true, false) => changes.push(Change::Renewed(link.place)),
                 _ => {}
@@ -152,7 +167,7 @@ impl Capped {
         // A clock that is set back begins no new period: the bytes would be forgotten when it is set right
         // again.
         let is_new = began > account.period_began;
-        let is_first = !std::mem::replace(&mut self.is_seen, true);
+        let is_behind = std::mem::take(&mut self.is_behind);
         if is_new {
             (account.period_began, account.bytes) = (began, 0);
             (account.spent_at, self.is_spent) = (None, false);
@@ -160,15 +175,14 @@ impl Capped {
         if let Some(counter) = counter {
             let more = match &account.counter {
                 // It is unknown how many of these bytes belong to the period that ended.
-                _ if is_new && is_first => 0,
+                _ if is_new && is_behind => 0,
                 Some(old) if old.of == counter.of && old.bytes <= counter.bytes => counter.bytes - old.bytes,
                 Some(_) => counter.bytes,
                 None => 0,
             };
             account.counter = Some(counter);
             account.bytes = account.bytes.saturating_add(more);
-            // Bytes from before the client's start say nothing about the present rate.
-            if !is_first {
+            if !is_behind {
                 self.recent.push_back((now, more));
             }
         }
@@ -259,6 +273,26 @@ mod tests {
         caps.count(at(400), NOW, |_| None);
         caps.count(at(500), NOW, |_| Some(Counter { bytes: 50, of: "index 9".into() }));
         assert_eq!(caps.usage()[0].bytes, 5_200_050);
+    }
+
+    #[test]
+    fn two_programs_count_each_byte_once() {
+        let (mut one, mut two) = (caps(BTreeMap::new()), caps(BTreeMap::new()));
+        one.count(at(0), NOW, shows(0));
+        two.adopt(one.accounts());
+        for step in 1..=80_u64 {
+            one.count(at(step * 100), NOW, shows(step * 100_000));
+            two.count(at(step * 100), NOW, shows(step * 100_000));
+            if step % 10 == 0 {
+                two.adopt(one.accounts());
+            }
+        }
+        two.count(at(8_000), NOW, shows(8_000_000));
+        assert_eq!((one.usage()[0].bytes, two.usage()[0].bytes), (8_000_000, 8_000_000));
+        one.count(at(9_000), NOW, shows(10_000_000));
+        two.adopt(one.accounts());
+        assert_eq!(two.count(at(9_000), NOW, shows(10_000_000)), [Change::Spent(1)]);
+        assert_eq!(two.count(at(9_100), NOW, shows(10_000_000)), [], "it is told once");
     }
 
     #[test]
