@@ -83,7 +83,10 @@ def get(
     Options, all optional:
     checksum: "sha256:HEX", "sha512:HEX" or the digits alone; checksum_list: path or URL of a SHA256SUMS.
     keyring: OpenPGP certificates, one of which must have signed the file.
-    via: an interface or a local address, or a list of them; by default all that reach the sources.
+    via: an interface or a local address, or a list of them; by default all that reach the sources. Conditions may follow:
+        "wwan0:backup" (only while no other can carry data), "wwan0:cost=5", "wwan0:cap=20GB/month", "eth0:limit=5M".
+    mode: "aggregate" (all links at once), "backup" (the others only while the first is out), "sequential" (one at a time).
+    state_dir: the directory for what links with a cap have carried.
     from_sources: hosts that serve the URI, each `host` or `host:port`.
     limit: the most bytes a second; background: yields to all other traffic; controller: a name in `controllers`.
     headers: a dict of HTTP header fields; auth: a name and a password: both are sent to every server of `sources`;

@@ -16,6 +16,8 @@ class Options(TypedDict, total=False):
     checksum_list: str | os.PathLike[str] | None
     keyring: str | os.PathLike[str] | None
     via: str | Iterable[str] | None
+    mode: str | None
+    state_dir: str | os.PathLike[str] | None
     from_sources: Iterable[str] | None
     limit: float | None
     background: bool | None

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use anabranch::{Control, Event, Get, Ranges, Rate, Stop};
+use anabranch::{Control, Event, Get, Mode, Ranges, Rate, Stop};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -143,6 +143,13 @@ fn set(get: Get, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Get> {
             Ok(interface) => get.via(interface),
             Err(_) => value.extract::<Vec<String>>()?.into_iter().fold(get, Get::via),
         },
+        "mode" => {
+            let mode: String = value.extract()?;
+            let found = Mode::NAMES.iter().find(|(name, _)| *name == mode);
+            let unknown = || format!("mode={mode:?}: \"aggregate\", \"backup\" or \"sequential\"");
+            get.mode(found.ok_or_else(|| PyValueError::new_err(unknown()))?.1)
+        }
+        "state_dir" => get.state_dir(value.extract::<PathBuf>()?),
         "limit" => get.limit(rate(value)?),
         "background" => {
             if value.extract()? {

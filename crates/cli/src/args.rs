@@ -176,6 +176,7 @@ const GET_EXAMPLES: &str = "Examples:\n  \
     anabranch get 'URI' --from 192.0.2.7:26227 --from mirror.example.net -o film.mkv\n  \
     anabranch get 'URI' --via wlan0 --via eth0 --disjoint\n  \
     anabranch get 'URI' --limit 5M --via eth0 --via wwan0:limit=500k\n  \
+    anabranch get 'URI' --via wlan0 --via wwan0:backup,cap=20GB/month\n  \
     anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
     anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
     anabranch get --each https://a.example/f.iso https://a.example/g.iso -o isos/ --checksum SHA256SUMS\n  \
@@ -226,16 +227,9 @@ pub struct Get {
     #[arg(short, long, value_name = "HOST:PORT", value_parser = source)]
     pub from: Vec<HostPort>,
 
-    #[arg(long, visible_alias = "interface", value_name = via::VALUE, value_parser = get_via)]
-    #[arg(help = format!("{}. A promise: if it cannot be used, the command fails. Without this option: every \
-        usable address", via::HELP))]
-    #[expect(missing_docs, reason = "the help is one text for every command")]
-    pub via: Vec<Via>,
-
-    /// Take no more than this, over all paths together: bytes a second (500k, 20M, 1.5Gi) or bits a second
-    /// (100Mbit)
-    #[arg(long, alias = "limit-rate", value_name = "RATE", value_parser = rate)]
-    pub limit: Option<Rate>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub links: Links,
 
     /// Where to put it: a name for the file, or a directory to put it in, which is made if PATH ends in a
     /// slash. A directory that is fetched becomes PATH, or PATH/NAME if PATH ends in a slash. - is standard
@@ -382,20 +376,37 @@ fn groups(text: &str) -> Result<Groups, String> {
     })
 }
 
-/// Holds the value of `--via`.
-#[derive(Clone, Debug)]
-pub struct Via {
-    /// The interface or the local address.
-    pub egress: Egress,
-    /// The largest rate at which data is received over it.
+/// The options about links and rates.
+#[derive(Args, Clone, Debug)]
+pub struct Links {
+    #[arg(long, visible_alias = "interface", value_name = via::VALUE, value_parser = get_via)]
+    #[arg(help = format!("{}. A promise: if it cannot be used, the command fails. Without this option: every \
+        usable address", via::HELP))]
+    #[expect(missing_docs, reason = "the help is one text for every command")]
+    pub via: Vec<via::Via>,
+
+    /// How the links named with --via work together: `aggregate`, all at once, but for the conditions of each;
+    /// `backup`, the others only while the first is down or silent; `sequential`, one at a time, in the order
+    /// in which they are named
+    #[arg(long, value_name = "MODE", default_value = "aggregate", value_parser = mode, requires = "via")]
+    pub mode: anabranch::Mode,
+
+    /// Take no more than this, over all paths together: bytes a second (500k, 20M, 1.5Gi) or bits a second
+    /// (100Mbit)
+    #[arg(long, alias = "limit-rate", value_name = "RATE", value_parser = rate)]
     pub limit: Option<Rate>,
 }
 
-fn get_via(text: &str) -> Result<Via, String> {
-    let via = text.parse::<via::Via>().and_then(|via| via.allow("get", &["limit"]));
-    let via::Via { name, limit, .. } = via.map_err(|e| e.to_string())?;
-    let several = if name.contains(',') { "; several are a --via each" } else { "" };
-    Egress::parse(&name).map(|egress| Via { egress, limit }).map_err(|e| format!("{e}{several}"))
+fn get_via(text: &str) -> Result<via::Via, String> {
+    let via: via::Via = text.parse().map_err(|e: via::ViaError| e.to_string())?;
+    let several = if via.name.contains(',') { "; several are a --via each" } else { "" };
+    Egress::parse(&via.name).map_err(|e| format!("{e}{several}"))?;
+    Ok(via)
+}
+
+fn mode(text: &str) -> Result<anabranch::Mode, String> {
+    let found = anabranch::Mode::NAMES.iter().find(|(name, _)| *name == text);
+    found.map(|(_, mode)| *mode).ok_or_else(|| "expected aggregate, backup or sequential".to_owned())
 }
 
 /// Parses a source. Refuses curl's bundle -fsSL, which would otherwise name one.
@@ -520,9 +531,13 @@ mod tests {
         );
         let cli = parse("anabranch get URI --limit 5M --via lo:limit=8Mbit --via 127.0.0.7").expect("sound");
         let Command::Get(get) = cli.command else { unreachable!() };
-        let limits = [get.limit, get.via[0].limit, get.via[1].limit].map(|limit| limit.map(Rate::as_bytes));
+        let limits = [get.links.limit, get.links.via[0].limit, get.links.via[1].limit]
+            .map(|limit| limit.map(Rate::as_bytes));
         assert_eq!(limits, [Some(5_000_000), Some(1_000_000), None]);
-        assert_eq!(get.via[0].egress.device(), Some("lo"));
+        assert_eq!(get.links.via[0].name, "lo");
+        let cli = parse("anabranch get URI --via lo:cap=20GB/month --via 127.0.0.7:backup --mode sequential");
+        let Command::Get(get) = cli.expect("sound").command else { unreachable!() };
+        assert_eq!((get.links.via[1].is_backup, get.links.mode), (true, anabranch::Mode::Sequential));
         for (text, wanted) in [
             ("auto", Groups::Auto),
             ("all", Groups::All),
@@ -546,7 +561,9 @@ mod tests {
             "anabranch get URI --via no-such-device",
             "anabranch get URI --via lo:limit=",
             "anabranch get URI --via lo:limit=10",
-            "anabranch get URI --via lo:backup",
+            "anabranch get URI --via lo:price=2",
+            "anabranch get URI --via lo --mode redundant",
+            "anabranch get URI --mode backup",
             "anabranch get URI --limit 0",
             "anabranch get URI -x 2",
             "anabranch get URI -C 100",

@@ -22,7 +22,7 @@ use anabranch_daemon::queue::Notice;
 use anabranch_daemon::rpc::Rpc;
 use anabranch_daemon::server::Server;
 use anabranch_daemon::token::Token;
-use anabranch_net::via::{Via, ViaError};
+use anabranch_net::via::{self, Via};
 use anabranch_net::{Clock, Interest, Poller, WakeReceiver};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
@@ -118,8 +118,8 @@ pub struct Run {
     #[arg(long, value_name = "RATE[@FROM-TO]")]
     pub limit: Vec<DayLimit>,
 
-    /// Use this interface or local address, and only those that are named; repeat the option for each
-    #[arg(long, value_name = "IFACE", value_parser = link)]
+    #[arg(long, value_name = via::VALUE, help = via::HELP)]
+    #[expect(missing_docs, reason = "the help is one text for every command")]
     pub via: Vec<Via>,
 
     /// Print what happens as JSON, one object a line
@@ -177,7 +177,8 @@ fn run(args: &Run) -> Outcome {
     let settings = Settings {
         base,
         state,
-        via: args.via.iter().map(|via| via.name.clone()).collect(),
+        via: args.via.iter().map(Via::to_string).collect(),
+        counts: state_dir(),
         limits: args.limit.clone(),
         options: Options::from([("max-concurrent-downloads".to_owned(), args.at_once.to_string())]),
         is_insecure: false,
@@ -192,15 +193,6 @@ fn run(args: &Run) -> Outcome {
     drop(server);
     daemon.end(END_PATIENCE);
     Ok(())
-}
-
-/// Reads a link without conditions.
-fn link(text: &str) -> Result<Via, String> {
-    let via: Via = text.parse().map_err(|e: ViaError| e.to_string())?;
-    match via == Via::new(&via.name) {
-        true => Ok(via),
-        false => Err("the daemon takes only the name of a link, without conditions".to_owned()),
-    }
 }
 
 /// Returns the directory of the queue, and makes it if it is missing.

@@ -16,6 +16,7 @@ use anabranch_overlay::publication::Scope;
 use crate::args::{self, KnownHash};
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_on_signals;
+use crate::state_dir::state_dir;
 use crate::stdout;
 use crate::view::{Mode, Summary, View};
 
@@ -93,11 +94,9 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
         .progress_every(mode.interval().unwrap_or(Duration::MAX));
     get = args.from.iter().fold(get, |get, source| get.from_source(source.to_string()));
     get = if args.background { get.background() } else { get };
-    get = args.limit.into_iter().fold(get, Get::limit);
-    get = args.via.iter().fold(get, |get, via| match via.limit {
-        None => get.via(via.egress.to_string()),
-        Some(rate) => get.via_limited(via.egress.to_string(), rate),
-    });
+    get = args.links.limit.into_iter().fold(get, Get::limit);
+    get = args.links.via.iter().fold(get, |get, via| get.via(via.to_string())).mode(args.links.mode);
+    get = state_dir().into_iter().fold(get, Get::state_dir);
     get = http.header.iter().fold(get, |get, (name, value)| get.header(name, value));
     get = http.user()?.into_iter().fold(get, |get, (name, password)| get.user(name, password));
     get = http.netrc().into_iter().fold(get, Get::netrc);

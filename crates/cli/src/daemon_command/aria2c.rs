@@ -78,6 +78,7 @@ pub(super) fn run(args: &Aria2c) -> Outcome {
         base,
         state: state.path().to_owned(),
         via: Vec::new(),
+        counts: None,
         limits: Vec::new(),
         options,
         is_insecure: line.is_insecure,

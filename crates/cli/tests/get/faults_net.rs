@@ -154,6 +154,64 @@ fn bytes_via(event: &serde_json::Value, device: &str) -> u64 {
     of.filter_map(|row| row["bytes"].as_u64()).sum()
 }
 
+/// The better link goes dead far away, where this host does not see it, and comes back.
+#[test]
+fn a_backup_carries_only_while_the_better_link_is_silent() {
+    let _few = anabranch_net::testing::among_few();
+    let Some(net) = two_links("backup") else { return };
+    net.ip("s", "addr add 10.9.9.9/32 dev lo");
+    net.ip("c", "route add 10.9.9.9/32 via 10.9.1.2");
+    net.ip("c", "route add 10.9.9.9/32 via 10.9.2.2 metric 9");
+    let ground = Ground::new(10_000_000);
+    let server =
+        net.serve("s", &ground.source(), &["--listen=10.9.9.9:0", "--http=10.9.9.9:0", "--limit=1M"]);
+    let url = server.offers[0]["http"][0].as_str().expect("a URL").to_owned();
+    let names = ["--json", "--via=left", "--via=right:backup"];
+    let running = spawn(net.inside("c", &ground.get_named(&[url], &names)));
+    let begun = running.wait_event(|event| bytes_via(event, "left") > 500_000);
+    assert_eq!(bytes_via(&begun, "right"), 0, "{begun}");
+    net.ip("s", "route add blackhole 10.9.1.1/32");
+    running.wait_note("the link right is used now");
+    running.wait_event(|event| bytes_via(event, "right") > 500_000);
+    net.ip("s", "route del blackhole 10.9.1.1/32");
+    running.wait_note("the link right waits");
+    let done = running.end().expect(0);
+    ground.assert_arrived();
+    let carried = |event: &serde_json::Value| ["left", "right"].map(|device| bytes_via(event, device));
+    let end = carried(&done.summary()["last"]);
+    assert!(end[0] > 3_000_000 && end[1] < 7_000_000, "{end:?}");
+}
+
+#[test]
+fn a_cap_ends_the_use_of_a_link_and_is_known_to_the_next_get() {
+    let Some(net) = two_links("cap") else { return };
+    let ground = Ground::new(4_000_000);
+    let server = serve_both(&net, &ground);
+    let state = ground.source().with_file_name("state");
+    let get = |more: &[&str]| {
+        let options = [&["--via=right:cap=3MB/month", "--disjoint"], more].concat();
+        let mut command = net.inside("c", &ground.get(&server.addresses, &options));
+        command.env("STATE_DIRECTORY", &state);
+        command
+    };
+    let done = run(get(&["--via=left"])).expect(0);
+    ground.assert_arrived();
+    let came = done.bytes_from(server.addresses[1]);
+    assert!((500_000..=3_000_000).contains(&came), "{came}: {}", done.out);
+    assert!(done.notes().contains("the link right has carried"), "{}", done.notes());
+    fs::remove_file(ground.target()).expect("removed");
+    // The next one knows it from the start: with the other link it does without, and alone it fails.
+    let done = run(get(&["--via=left"])).expect(0);
+    assert_eq!(bytes_via(&done.summary()["last"], "right"), 0, "{}", done.out);
+    fs::remove_file(ground.target()).expect("removed");
+    let done = run(get(&[])).expect(4);
+    assert!(
+        done.err.contains("no link may carry more in this period: the link right has carried"),
+        "{}",
+        done.err
+    );
+}
+
 #[test]
 fn a_mirror_is_asked_over_an_interface_that_comes_up_later_and_goes_again() {
     let Some(net) = two_links("later") else { return };

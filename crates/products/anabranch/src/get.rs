@@ -26,6 +26,7 @@ mod from_servers;
 mod groups;
 mod history;
 mod idle_timeout;
+mod link_policy;
 mod locators;
 mod mirror_driver;
 mod name_lookup;
@@ -76,6 +77,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anabranch_algo::Rate;
+use anabranch_house::links::Mode;
 use anabranch_net::{Resolver, SharedLimit};
 
 use crate::checksum::KnownHash;
@@ -187,9 +189,14 @@ impl Get {
 
     /// Uses this network interface or local address (`wlan0`, `192.0.2.7`, `fe80::1%eth0`); only those named
     /// with `via` are used. If one cannot be used, the transfer fails. By default, every usable one is used.
+    ///
+    /// Conditions of its use may follow, as in [`Via`](anabranch_net::via::Via): `wwan0:backup` carries data
+    /// only while no other link can, `wwan0:cost=5` also when the cheaper ones are full,
+    /// `wwan0:cap=20GB/month` until the interface has carried so much in the month, and `eth0:limit=5M` at
+    /// this rate at most. A cap needs a [`state_dir`](Self::state_dir).
     #[must_use]
     pub fn via(mut self, interface: impl Into<String>) -> Self {
-        self.settings.via.push((interface.into(), None));
+        self.settings.links.via.push((interface.into(), None));
         self
     }
 
@@ -197,7 +204,23 @@ impl Get {
     /// over it. The bytes of HTTP bodies and of mmTP's UDP payloads count, from all servers together.
     #[must_use]
     pub fn via_limited(mut self, interface: impl Into<String>, rate: Rate) -> Self {
-        self.settings.via.push((interface.into(), Some(rate)));
+        self.settings.links.via.push((interface.into(), Some(rate)));
+        self
+    }
+
+    /// Says how the links named with [`via`](Self::via) work together: all at once, or the others only while
+    /// the first is out.
+    #[must_use]
+    pub const fn mode(mut self, mode: Mode) -> Self {
+        self.settings.links.mode = mode;
+        self
+    }
+
+    /// Keeps in this directory what links with a cap have carried. Programs that name the same directory count
+    /// together; the proxy does so too.
+    #[must_use]
+    pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.links.state_dir = Some(directory.into());
         self
     }
 
@@ -206,7 +229,7 @@ impl Get {
     /// them.
     #[must_use]
     pub const fn limit(mut self, rate: Rate) -> Self {
-        self.settings.limit = Some(rate);
+        self.settings.links.limit = Some(rate);
         self
     }
 
@@ -226,7 +249,7 @@ impl Get {
     /// ```
     #[must_use]
     pub fn limited_by(mut self, limit: &SharedLimit) -> Self {
-        self.settings.shared_limits.push(limit.clone());
+        self.settings.links.shared_limits.push(limit.clone());
         self
     }
 

@@ -135,4 +135,5 @@ pub use serve::{Serve, Source};
 pub use stop::Stop;
 
 pub use anabranch_algo::Rate;
+pub use anabranch_house::links::Mode;
 pub use anabranch_net::SharedLimit;

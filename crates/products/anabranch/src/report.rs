@@ -83,6 +83,8 @@ pub enum PathState {
     NoRanges,
     /// "interface gone": the local end does not exist; the path is used again when it is back.
     InterfaceGone,
+    /// "waiting": the path's link waits while better ones carry the data, or has carried its cap.
+    Waiting,
     /// "closed": the path is not used any more.
     Closed,
     /// "banned: REASON": the source sent wrong bytes and gets no further requests.
@@ -102,6 +104,7 @@ impl fmt::Display for PathState {
             Self::Busy => "busy",
             Self::NoRanges => "no ranges",
             Self::InterfaceGone => "interface gone",
+            Self::Waiting => "waiting",
             Self::Closed => "closed",
             Self::Banned(reason) => return write!(f, "banned: {reason}"),
             Self::GivenUp(reason) => reason,

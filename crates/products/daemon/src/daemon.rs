@@ -34,8 +34,10 @@ pub struct Settings {
     pub base: Base,
     /// The directory of the daemon's own files, which must exist.
     pub state: PathBuf,
-    /// The links that are used; all if it is empty.
+    /// The links that are used, perhaps with conditions (`wwan0:backup`); all if it is empty.
     pub via: Vec<String>,
+    /// The directory for the counts of links with a cap.
+    pub counts: Option<PathBuf>,
     /// The limits of all transfers together.
     pub limits: Vec<DayLimit>,
     /// The global options that differ from aria2's defaults.
@@ -84,11 +86,11 @@ impl Daemon {
     /// # Errors
     /// If the queue's file cannot be used, or the system has no threads left.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { base, state, via, limits, options, is_insecure } = settings;
+        let Settings { base, state, via, counts, limits, options, is_insecure } = settings;
         let (journal, jobs) = Journal::open(&state.join(QUEUE_FILE))?;
         let client = Client::new().map_err(|e| StartError::System(e.to_string()))?;
         let overall = SharedLimit::new(None);
-        let engine = Engine { base, state, via, overall, is_insecure, client };
+        let engine = Engine { base, state, via, counts, overall, is_insecure, client };
         let queue = Queue::of(jobs);
         let state = State { queue, options: Options::new(), transfers: BTreeMap::new(), is_ending: false };
         let session = random_hex().map_err(|e| StartError::System(e.to_string()))?;

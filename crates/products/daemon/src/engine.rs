@@ -31,6 +31,8 @@ pub struct Engine {
     pub state: PathBuf,
     /// The links that are used if a job names none; all if it is empty.
     pub via: Vec<String>,
+    /// The directory for the counts of links with a cap.
+    pub counts: Option<PathBuf>,
     /// The limit of all transfers together.
     pub overall: SharedLimit,
     /// Whether any certificate is believed, as the user of this machine may want.
@@ -156,6 +158,7 @@ impl Engine {
             Some(link) => get.via(link),
             None => self.via.iter().fold(get, Get::via),
         };
+        let get = self.counts.iter().fold(get, Get::state_dir);
         let get = get
             .client(&self.client)
             .insecure(self.is_insecure)

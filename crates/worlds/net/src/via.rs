@@ -20,10 +20,10 @@ pub const VALUE: &str = "IFACE|ADDR[:HOW,…]";
 /// The help text of `--via`, in every command.
 pub const HELP: &str = "\
     Use this link, a network interface or a local address, and only links that are named; repeat the \
-    option for each. HOW sets conditions, with commas between them: `limit=5M`, no more than this over \
-    it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`, only while the \
-    cheaper ones are full or dead (proxy); `cap=20GB/month`, not when the interface has carried so much, \
-    both ways, in this day, week or month in UTC (proxy)";
+    option for each. HOW sets conditions, with commas between them: `backup`, only while no other can \
+    carry data (get, proxy, kernel); `cost=5`, only while the cheaper ones are full or dead (get, proxy); \
+    `cap=20GB/month`, not when the interface has carried so much, both ways, in this day, week or month \
+    in UTC (get, proxy); `limit=5M`, no more than this over it (get)";
 
 /// The largest number of links, because the kernel uses no more (`MPTCP_PM_ADDR_MAX` of
 /// `net/mptcp/pm_kernel.c`).

@@ -158,7 +158,7 @@ impl ContentFetch {
             UdpPaths::new(request, algorithm, groups.clone(), sources, needed, &mut subscriber, cx.world)?;
         let known = paths.links.len();
         let mirrors =
-            mirrors.map(|parts| MirrorDriver::new(parts, &request.via, algorithm, groups, known, cx));
+            mirrors.map(|parts| MirrorDriver::new(parts, &request.links.ends, algorithm, groups, known, cx));
         let mut mirrors = mirrors.transpose()?;
         let mut names: Vec<String> = sources.iter().map(|(name, _)| name.clone()).collect();
         if let Some(mirrors) = mirrors.as_mut().filter(|mirrors| !mirrors.is_alone()) {

@@ -42,6 +42,7 @@ use anabranch_net::Egress;
 
 use super::event_loop::EventLoop;
 use super::history::History;
+use super::link_policy::to_ask_from;
 use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
@@ -296,7 +297,6 @@ fn ask_all<'a>(
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovery<'a>> {
     events.world.open_http()?;
-    let now = events.world.now();
     let wanted = Wanted {
         history: &request.history,
         said,
@@ -309,7 +309,7 @@ fn ask_all<'a>(
         is_read_in_order: request.reader.is_some(),
         round,
     };
-    let mut discovery = Discovery::new(wanted, request, now);
+    let mut discovery = Discovery::new(wanted, request, events);
     discovery.beside.lists = asked.lists.into_iter().map(|url| (url, None)).collect();
     for url in asked.urls {
         discovery.mirror(url, true);
@@ -337,14 +337,12 @@ fn ask_all<'a>(
 }
 
 impl<'a> Discovery<'a> {
-    fn new(wanted: Wanted<'a>, request: &Request, now: Time) -> Self {
+    fn new(wanted: Wanted<'a>, request: &Request, events: &EventLoop<'_, '_>) -> Self {
+        let now = events.world.now();
         Self {
             wanted,
             mirrors: Vec::new(),
-            asking: Asking {
-                vias: if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() },
-                ..Asking::default()
-            },
+            asking: Asking { vias: to_ask_from(&request.links.ends, events.world), ..Asking::default() },
             time: Times {
                 now,
                 start: now,

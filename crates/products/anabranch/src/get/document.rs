@@ -6,6 +6,7 @@ use anabranch_mirror::url::Url;
 use anabranch_net::Egress;
 
 use super::event_loop::{Context, EventLoop, Poll, Stage};
+use super::link_policy::to_ask_from;
 use super::request::Request;
 use super::server_status::{code, describe};
 use super::sockets::Sockets;
@@ -27,9 +28,9 @@ pub(super) fn fetch(
     observer: &mut Observer<'_>,
 ) -> Result<Vec<u8>> {
     let mut world = Sockets::new(&request.http, observer)?;
-    let mut events = EventLoop::new(&mut world, observer, request.timeout);
+    let mut events = EventLoop::new(&mut world, observer, request.timeout).with_links(&request.links)?;
     events.world.open_http()?;
-    let vias = if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() };
+    let vias = to_ask_from(&request.links.ends, events.world);
     let until = events.world.now() + request.timeout;
     let mut document = DocumentFetch {
         url,

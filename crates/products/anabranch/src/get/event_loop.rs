@@ -17,6 +17,7 @@ use anabranch_http::client::Event;
 use anabranch_mirror::variants::Patience;
 
 use super::idle_timeout::{IdleTimer, SlowTimer};
+use super::link_policy::{Carried, LinkPolicy, Links};
 use super::world::{Arrival, SocketId, World};
 use crate::event::Observer;
 use crate::{Error, Progress, Result};
@@ -131,6 +132,11 @@ pub(super) trait Stage {
         Err(Error::unreachable(why))
     }
 
+    /// Returns the bytes that have arrived over each local end; `None` if no data is expected now.
+    fn carried(&self) -> Option<Carried> {
+        None
+    }
+
     /// Returns how far the stage is, if that is to be shown.
     fn progress(&mut self, now: Time) -> Option<Progress> {
         let _ = now;
@@ -163,6 +169,8 @@ pub(super) struct EventLoop<'a, 'o> {
     /// Whether a stage was given up because it was silent or slow for longer than `patience`.
     gave_way: bool,
     refresh_at: Time,
+    /// The conditions of the links; `None` if they have none.
+    links: Option<LinkPolicy>,
     /// When the sockets were last read.
     read_at: Time,
     /// A buffer for HTTP events; empty between turns.
@@ -179,9 +187,23 @@ impl<'a, 'o> EventLoop<'a, 'o> {
             patience: None,
             gave_way: false,
             refresh_at: now + REFRESH_EVERY,
+            links: None,
             read_at: now,
             events: Vec::new(),
         }
+    }
+
+    /// Keeps the conditions of these links from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a cap cannot be kept;
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if every link has carried its cap.
+    pub(super) fn with_links(mut self, links: &Links) -> Result<Self> {
+        self.links = LinkPolicy::open(links)?;
+        if let Some(links) = &mut self.links {
+            links.look(self.world.now(), None, self.world, self.observer)?;
+        }
+        Ok(self)
     }
 
     /// Calls `run` with this patience for its stages: a silent or slow stage is given up earlier. Returns the
@@ -239,7 +261,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
                 }
                 Poll::Wait(until) => {
                     let now = self.world.now();
-                    self.look_at_links(now, stage);
+                    self.look_at_links(now, stage)?;
                     if self.is_given_up(now, &mut timers, stage)? {
                         return Ok(());
                     }
@@ -261,9 +283,12 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Tells a stage of links that have appeared or gone.
-    fn look_at_links(&mut self, now: Time, stage: &mut dyn Stage) {
-        let changed = self.world.links_changed();
+    /// Tells a stage of links that have appeared or gone, or that are held back or no longer.
+    fn look_at_links(&mut self, now: Time, stage: &mut dyn Stage) -> Result<()> {
+        let mut changed = self.world.links_changed();
+        if let Some(links) = &mut self.links {
+            changed |= links.look(now, stage.carried(), self.world, self.observer)?;
+        }
         if changed {
             self.world.forget_failures();
         }
@@ -274,6 +299,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         if changed || (is_due && stage.lacks_links()) {
             stage.on_links(&mut self.context());
         }
+        Ok(())
     }
 
     /// Whether the stage is over because the servers were silent or slow for too long.

@@ -50,8 +50,8 @@ pub(super) fn fetch_in(
     locators: Locators,
     observer: &mut Observer<'_>,
 ) -> Result<Report> {
-    let outcome = fetch_named(request, locators, &mut EventLoop::new(world, observer, request.timeout));
-    match outcome {
+    let events = EventLoop::new(world, observer, request.timeout).with_links(&request.links);
+    match events.and_then(|mut events| fetch_named(request, locators, &mut events)) {
         Ok(Outcome { report, result }) => {
             if report.last.total_bytes.is_some_and(|total| total > 0) || report.complete {
                 observer.send(Event::Progress(Box::new(report.last.clone())));
@@ -69,7 +69,8 @@ pub(super) fn fetch_in(
 /// Fails with the error that stopped the transfer before there was anything to report.
 pub(super) fn outcome(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
     let mut world = Sockets::new(&request.http, observer)?;
-    fetch_named(request, locators, &mut EventLoop::new(&mut world, observer, request.timeout))
+    let events = EventLoop::new(&mut world, observer, request.timeout).with_links(&request.links);
+    fetch_named(request, locators, &mut events?)
 }
 
 /// Ends a transfer that failed before there was anything to report.
@@ -126,7 +127,7 @@ fn fetch_all(request: &Request, mut named: Locators, events: &mut EventLoop<'_, 
 
 /// Fetches a content by its name in a network.
 fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
-    if !request.from.is_empty() || !request.via.is_empty() {
+    if !request.from.is_empty() || !request.links.ends.is_empty() {
         return Err(Error::usage(
             "`from_source` and `via` do not go with a name in a network: it says who has it and which ways \
              lead there",

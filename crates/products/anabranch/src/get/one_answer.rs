@@ -20,9 +20,11 @@ use anabranch_net::Egress;
 use nix::fcntl::OFlag;
 
 use super::event_loop::{Context, EventLoop, Liveness, Poll, Stage};
+use super::link_policy::Carried;
 use super::origin::host;
 use super::server_status::{code, describe, pause};
 use super::sink::Wanted;
+use super::world::Hold;
 use crate::format::seconds;
 use crate::report::one_a_path;
 use crate::target::{DestPath, Finished, Output, Target, make_way, wrong_piece};
@@ -169,6 +171,11 @@ impl Stage for Taking {
         if self.is_done {
             return Ok(Poll::Done);
         }
+        if cx.world.held(&self.via) == Some(Hold::Spent) {
+            cx.world.cancel(self.tries.into());
+            let why = format!("{} may carry no more, and no other link can go on from there", self.via);
+            return self.give_up(why).map(|()| Poll::Done);
+        }
         if !self.is_asked && cx.now() >= self.ask_at {
             (self.is_asked, self.tries, self.heard_at) = (true, self.tries + 1, cx.now());
             let request = FetchRequest {
@@ -199,6 +206,10 @@ impl Stage for Taking {
             }
             Ok(())
         })
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        Some(vec![(self.via.clone(), self.bytes)])
     }
 
     fn liveness(&mut self) -> Option<Liveness> {

@@ -8,10 +8,12 @@ use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Rate, Span};
 use anabranch_http::client::Options;
 use anabranch_mirror::digests::Digests;
+use anabranch_net::via::{self, Via, ViaError};
 use anabranch_net::{Egress, Limits};
 
 use super::groups::Groups;
 use super::history::History;
+use super::link_policy::Links;
 use super::reassembly_buffer::ReassemblyBuffer;
 use crate::host_port::HostPort;
 use crate::openpgp::Keyring;
@@ -24,8 +26,8 @@ use crate::{Error, Result};
 pub(crate) struct Request {
     /// Sources that speak mmTP, besides those of the URI.
     pub(super) from: Vec<HostPort>,
-    /// The local ends to use. If empty, every usable one is used.
-    pub(super) via: Vec<Egress>,
+    /// The local ends to use, with the conditions of their use.
+    pub(super) links: Links,
     pub(super) output: Output,
     /// The buffer that receives the file instead of `output`, if the file is read in order.
     pub(super) reader: Option<ReassemblyBuffer>,
@@ -98,24 +100,31 @@ pub(super) fn span(duration: Duration) -> Span {
 /// The rate zero, which is refused because no bytes would arrive.
 const NO_RATE: Rate = Rate::from_bytes(0);
 
-/// Parses the local ends in `named`, each perhaps with a rate limit, and returns them and all limits.
+/// Parses the local ends in `named`, each perhaps with a rate limit besides its conditions, and returns them
+/// and all limits.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a local end does not exist, or a limit is zero.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a text names no link, if a local end does not exist, if a
+/// limit is zero, or if the links contradict each other.
 pub(super) fn local_ends(
     named: &[(String, Option<Rate>)],
     limit: Option<Rate>,
-) -> Result<(Vec<Egress>, Limits)> {
-    let via = |(text, limit): &(String, Option<Rate>)| match Egress::parse(text) {
-        Ok(via) => Ok((via, *limit)),
-        Err(e) => Err(Error::usage(format!("interface or address {text}: {e}")).because(e)),
+) -> Result<(Vec<(Via, Egress)>, Limits)> {
+    let link = |(text, limit): &(String, Option<Rate>)| {
+        let wrong = |why: &dyn std::fmt::Display| Error::usage(format!("interface or address {text}: {why}"));
+        let mut via: Via = text.parse().map_err(|e: ViaError| wrong(&e).because(e))?;
+        let end = Egress::parse(&via.name).map_err(|e| wrong(&e).because(e))?;
+        via.limit = limit.or(via.limit);
+        Ok((via, end))
     };
-    let via: Vec<(Egress, Option<Rate>)> = named.iter().map(via).collect::<Result<_>>()?;
-    let mut rates = [limit].into_iter().chain(via.iter().map(|(_, limit)| *limit));
+    let links: Vec<(Via, Egress)> = named.iter().map(link).collect::<Result<_>>()?;
+    let via: Vec<Via> = links.iter().map(|(via, _)| via.clone()).collect();
+    via::check(&via).map_err(|e| Error::usage(format!("`via`: {e}")).because(e))?;
+    let mut rates = [limit].into_iter().chain(via.iter().map(|via| via.limit));
     if rates.any(|rate| rate == Some(NO_RATE)) {
         return Err(Error::usage("`limit`: nothing would come at a rate of zero"));
     }
-    let limited = via.iter().filter_map(|(via, limit)| Some((via.clone(), (*limit)?)));
+    let limited = links.iter().filter_map(|(via, end)| Some((end.clone(), via.limit?)));
     let limits = Limits::new(limit, limited);
-    Ok((via.into_iter().map(|(via, _)| via).collect(), limits))
+    Ok((links, limits))
 }

@@ -7,7 +7,7 @@ use anabranch_mirror::url::Url;
 use anabranch_net::Egress;
 
 use super::server_status::ServerStatus;
-use super::world::World;
+use super::world::{Hold, World};
 use crate::{Error, PathProgress, PathState, Result};
 
 /// The reason why a named local end leads nowhere, if no other reason is known.
@@ -20,8 +20,10 @@ pub(super) struct Route {
     pub(super) address: IpAddr,
     /// The reason why the route is not used any more. Its mirror may still be used over other routes.
     pub(super) shut: Option<String>,
-    /// Whether the local end is gone.
+    /// Whether the local end is gone or held back.
     pub(super) is_down: bool,
+    /// Whether it is held back.
+    pub(super) is_held: bool,
 }
 
 impl Route {
@@ -38,11 +40,21 @@ impl Route {
                 (None, State::Stalled) => PathState::Silent,
                 (None, State::Failing) => PathState::Failing,
                 (None, State::Busy) => PathState::Busy,
+                (None, State::Down) if self.is_held => PathState::Waiting,
                 (None, State::Down) => self.shut.clone().map_or(PathState::InterfaceGone, PathState::GivenUp),
                 (None, State::Closed) => PathState::Closed,
             },
             ..PathProgress::default()
         }
+    }
+}
+
+/// Returns what has become of a path over a local end that is held back or not.
+pub(super) const fn path_word(is_down: bool, held: Option<Hold>) -> &'static str {
+    match (is_down, held) {
+        (true, None) => "gone",
+        (true, Some(_)) => "not used now",
+        (false, _) => "back",
     }
 }
 
@@ -60,12 +72,19 @@ pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
     routes.iter().any(|route| route.mirror == this.mirror && route.via != this.via && route.shut.is_none())
 }
 
-/// Checks that every named local end leads to a mirror. `why` is the known reason if one does not.
+/// Checks that every named local end that is not held back leads to a mirror. `why` is the known reason if one
+/// does not.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if one does not.
-pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) -> Result<()> {
-    let Some(via) = named.iter().find(|via| !routes.iter().any(|route| route.via == **via)) else {
+pub(super) fn all_lead(
+    named: &[Egress],
+    routes: &[Route],
+    why: Option<&str>,
+    world: &dyn World,
+) -> Result<()> {
+    let mut used = named.iter().filter(|via| world.held(via).is_none());
+    let Some(via) = used.find(|via| !routes.iter().any(|route| route.via == **via)) else {
         return Ok(());
     };
     let why = why.unwrap_or(NO_FAMILY);
@@ -105,14 +124,18 @@ pub(super) fn ends(
         // Through a proxy, the server's addresses say nothing about routes.
         let via = if named.is_empty() { vec![Egress::any()] } else { named.to_vec() };
         let any = SocketAddr::new(IpAddr::from([0; 4]), url.port());
-        return Ok(via.into_iter().map(|via| (via, any)).collect());
+        let via = via.into_iter().filter(|via| world.held(via).is_none());
+        return Ok(via.map(|via| (via, any)).collect());
     }
     let Some(found) = world.resolve(host_of(url)) else { return Ok(Vec::new()) };
     let found = found.map_err(|e| format!("cannot look it up: {e}"))?;
     let mut routes: Vec<(Egress, SocketAddr)> = Vec::new();
     for peer in one_a_family(found.into_iter(), url.port()) {
         for via in world.local_ends(named, peer.ip()).map_err(|e| e.to_string())? {
-            if !routes.iter().any(|(known, other)| is_same_link(known, other.ip(), &via, peer.ip())) {
+            let is_held = world.held(&via).is_some();
+            if !is_held
+                && !routes.iter().any(|(known, other)| is_same_link(known, other.ip(), &via, peer.ip()))
+            {
                 routes.push((via, peer));
             }
         }

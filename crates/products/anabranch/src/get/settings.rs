@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use anabranch_algo::Rate;
 use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_house::links::Mode;
 use anabranch_http::client::Options;
 use anabranch_mirror::url::Url;
-use anabranch_net::SharedLimit;
+use anabranch_net::{Limits, SharedLimit};
 
 use super::controllers::unknown_controller;
 use super::document;
 use super::groups::Groups;
 use super::history::History;
+use super::link_policy::Links;
 use super::locators::Locators;
 use super::origin::{Origin, origin};
 use super::request::{Request, local_ends, sources, span};
@@ -29,14 +31,40 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The least time between two reports of progress, unless the caller sets another.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
+/// The options about links and rates.
+#[derive(Clone, Default)]
+pub(super) struct LinkSettings {
+    /// The links, as the caller wrote them, each perhaps with a limit besides.
+    pub(super) via: Vec<(String, Option<Rate>)>,
+    /// How the links work together.
+    pub(super) mode: Mode,
+    /// The directory for the counts of links with a cap.
+    pub(super) state_dir: Option<PathBuf>,
+    /// The limit of the transfer.
+    pub(super) limit: Option<Rate>,
+    /// The limits that other transfers share.
+    pub(super) shared_limits: Vec<SharedLimit>,
+}
+
+impl LinkSettings {
+    /// Returns the links with their conditions, and all limits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a text names no link, if a local end does not exist, if
+    /// a limit is zero, or if the links contradict each other.
+    fn checked(self) -> Result<(Links, Limits)> {
+        let (links, limits) = local_ends(&self.via, self.limit)?;
+        let (named, ends) = links.into_iter().unzip();
+        let links = Links { ends, named, mode: self.mode, state_dir: self.state_dir, limit: self.limit };
+        Ok((links, limits.shared(self.shared_limits)))
+    }
+}
+
 /// The options that the methods of [`Get`](super::Get) set. They are checked when a transfer begins.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) from: Vec<String>,
-    pub(super) via: Vec<(String, Option<Rate>)>,
-    pub(super) limit: Option<Rate>,
-    /// The limits that other transfers share.
-    pub(super) shared_limits: Vec<SharedLimit>,
+    pub(super) links: LinkSettings,
     pub(super) controller: String,
     pub(super) groups: Groups,
     pub(super) timeout: Duration,
@@ -57,9 +85,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             from: Vec::new(),
-            via: Vec::new(),
-            limit: None,
-            shared_limits: Vec::new(),
+            links: LinkSettings::default(),
             controller: ALGORITHMS[0].name.to_owned(),
             groups: Groups::default(),
             timeout: TIMEOUT,
@@ -120,15 +146,14 @@ impl Settings {
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option is not valid, or names an object that does
     /// not exist.
     pub(super) fn request(self, named: &Locators) -> Result<Request> {
-        let (via, limits) = local_ends(&self.via, self.limit)?;
-        let limits = limits.shared(self.shared_limits);
+        let (links, limits) = self.links.checked()?;
         let algorithm =
             Algorithm::by_name(&self.controller).ok_or_else(|| unknown_controller(&self.controller))?;
         let ListedHash { digests, name: listed_name } =
             KnownHash::of_file(self.checksum.as_ref(), || named.file_names())?;
         Ok(Request {
             from: sources(&self.from).map_err(Error::usage)?,
-            via,
+            links,
             output: Output::Own,
             reader: None,
             algorithm,

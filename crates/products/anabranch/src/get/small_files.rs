@@ -176,7 +176,7 @@ impl<'a> SmallFiles<'a> {
             items,
             servers,
             routes: Vec::new(),
-            named: &request.via,
+            named: &request.links.ends,
             coming: BTreeMap::new(),
             writer,
             directory: Arc::clone(directory),
@@ -223,7 +223,11 @@ impl<'a> SmallFiles<'a> {
                 self.machine.handle(cx.now(), Input::Useless { server });
             }
         }
-        if self.servers.is_empty() { Ok(()) } else { all_lead(self.named, &self.routes, error.as_deref()) }
+        if self.servers.is_empty() {
+            Ok(())
+        } else {
+            all_lead(self.named, &self.routes, error.as_deref(), cx.world)
+        }
     }
 
     /// Returns the local end and the remote address of every route to a server.
@@ -241,7 +245,14 @@ impl<'a> SmallFiles<'a> {
             let second = self.machine.add_second_connection(first);
             for _ in [Some(first), second].into_iter().flatten() {
                 let (via, address) = (via.clone(), peer.ip());
-                self.routes.push(Route { mirror: server, via, address, shut: None, is_down: false });
+                self.routes.push(Route {
+                    mirror: server,
+                    via,
+                    address,
+                    shut: None,
+                    is_down: false,
+                    is_held: false,
+                });
             }
         }
     }

@@ -26,6 +26,7 @@ use super::event_loop::EventLoop;
 use super::fetch::fetch_named;
 use super::groups::Groups;
 use super::history::History;
+use super::link_policy::Links;
 use super::locators::Locators;
 use super::request::Request;
 use super::testing::{Rng, SimWorld, Weather, files, restore, run_dir};
@@ -136,7 +137,6 @@ impl Command {
         let request = Request {
             history: History(remembers.then(|| to.to_owned())),
             from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
-            via: Vec::new(),
             output: Output::Path(to.join("f")),
             reader: None,
             algorithm: Algorithm::by_name(ALGORITHMS[rng.below(3) as usize].name).expect("its name"),
@@ -147,6 +147,7 @@ impl Command {
                 sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
                 ..Digests::default()
             },
+            links: Links::default(),
             adopts: false,
             listed_name: None,
             keyring: None,

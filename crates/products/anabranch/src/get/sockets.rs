@@ -15,7 +15,7 @@ use anabranch_net::{
 };
 use anabranch_overlay::frame;
 
-use super::world::{Arrival, OpenSocket, SocketId, World};
+use super::world::{Arrival, Held, Hold, OpenSocket, SocketId, World, hold_of};
 use crate::event::Observer;
 use crate::secret::secret;
 use crate::{Error, Result, Stop};
@@ -52,11 +52,17 @@ pub(super) struct Sockets {
     /// The sockets that the last wait found readable.
     readable: Vec<SocketId>,
     buffers: Option<RecvBuffers>,
+    links: LinkWatch,
+}
+
+/// What is known of the host's links.
+struct LinkWatch {
     monitor: Option<NetworkMonitor>,
     /// Whether a wait found that the monitor has changes to report.
     has_news: bool,
     /// The time of the next look at the links, if there is no monitor.
     relook_at: Time,
+    held: Held,
 }
 
 impl Sockets {
@@ -86,9 +92,7 @@ impl Sockets {
             udp: Vec::new(),
             readable: Vec::new(),
             buffers: None,
-            monitor,
-            has_news: false,
-            relook_at: Time::ZERO,
+            links: LinkWatch { monitor, has_news: false, relook_at: Time::ZERO, held: Held::new() },
         })
     }
 
@@ -119,7 +123,7 @@ impl World for Sockets {
     fn wait(&mut self, until: Time, http: bool) -> io::Result<()> {
         self.readable.clear();
         let fixed = [self.stop.wake().as_fd(), self.wake.as_fd()];
-        let monitor = self.monitor.as_ref();
+        let monitor = self.links.monitor.as_ref();
         let until = until.min(monitor.map_or(Time::NEVER, NetworkMonitor::deadline));
         let links = monitor.and_then(NetworkMonitor::fd);
         let client = self.client.as_ref().filter(|_| http).map(Client::fd);
@@ -134,7 +138,7 @@ impl World for Sockets {
         if self.poller.ready(wakes).read {
             self.wake.drain();
         }
-        self.has_news |= !is_told || self.poller.ready(wakes + 1).read;
+        self.links.has_news |= !is_told || self.poller.ready(wakes + 1).read;
         Ok(())
     }
 
@@ -277,14 +281,28 @@ impl World for Sockets {
         anabranch_net::uplink_of(via)
     }
 
-    fn is_up(&self, via: &Egress) -> bool {
+    fn exists(&self, via: &Egress) -> bool {
         *via == Egress::any()
             || anabranch_net::interfaces()
                 .map_or(true, |interfaces| is_there(&interfaces, via.address(), via))
     }
 
+    fn hold(&mut self, held: Held) {
+        self.links.held = held;
+    }
+
+    fn held(&self, via: &Egress) -> Option<Hold> {
+        hold_of(&self.links.held, via)
+    }
+
     fn links_changed(&mut self) -> bool {
-        let now = self.clock.now();
+        self.links.have_changed(self.clock.now())
+    }
+}
+
+impl LinkWatch {
+    /// Returns whether interfaces, addresses or routes may have changed since the last call.
+    fn have_changed(&mut self, now: Time) -> bool {
         match &mut self.monitor {
             Some(monitor) => std::mem::take(&mut self.has_news) && monitor.changed(now),
             None if now < self.relook_at => false,

@@ -30,6 +30,8 @@ pub(super) struct UdpPath {
     way: Option<Way>,
     /// Whether the network does not lead that way now.
     withdrawn: bool,
+    /// Whether the local end is held back.
+    is_held: bool,
     /// The UDP port of the path's socket, or of its last one.
     port: u16,
     /// The bytes in front of each packet in a publish/subscribe network; empty elsewhere.
@@ -90,10 +92,11 @@ impl UdpPath {
         self.way = Some(way);
     }
 
-    /// Returns the state for reports if the network does not use this route now. Otherwise returns `None`:
-    /// the subscriber has the state.
+    /// Returns the state for reports if the network does not use this route now, or if its link waits.
+    /// Otherwise returns `None`: the subscriber has the state.
     pub(super) fn state(&self) -> Option<PathState> {
-        self.withdrawn.then(|| PathState::GivenUp("the network does not lead there now".into()))
+        let gone = || PathState::GivenUp("the network does not lead there now".into());
+        self.withdrawn.then(gone).or(self.is_held.then_some(PathState::Waiting))
     }
 
     /// Returns the name of the path's source for reports. `name` is the source's own name.
@@ -153,13 +156,13 @@ impl UdpPaths {
             .iter()
             .map_while(|(name, addresses)| Some((subscriber.add_source()?, name.clone(), addresses.clone())))
             .collect();
-        let (via, limits) = (request.via.clone(), request.http.limits.clone());
+        let (via, limits) = (request.links.ends.clone(), request.http.limits.clone());
         let mut new = Self { links: Vec::new(), sources, via, algorithm, groups, limits };
         let error = new.extend(subscriber, world);
         if !needed {
             return Ok(new);
         }
-        for via in &request.via {
+        for via in request.links.ends.iter().filter(|via| world.held(via).is_none()) {
             if !new.links.iter().any(|link| link.via == *via) {
                 let why = error.clone().unwrap_or_else(|| "no source is of its address family".into());
                 return Err(Error::unreachable(format!("`via` {via} leads to no source: {why}")));
@@ -179,7 +182,10 @@ impl UdpPaths {
         for index in 0..self.sources.len() {
             for peer in self.sources[index].2.clone() {
                 let routes = match world.local_ends(&self.via, peer.ip()) {
-                    Ok(routes) => routes,
+                    Ok(mut routes) => {
+                        routes.retain(|via| world.held(via).is_none());
+                        routes
+                    }
                     Err(e) => {
                         error = Some(e.to_string());
                         continue;
@@ -243,9 +249,9 @@ impl UdpPaths {
             return false;
         };
         subscriber.limit(path, self.limits.of(&via));
-        let (way, withdrawn) = (through.map(|(way, _)| way.clone()), false);
+        let (way, withdrawn, is_held) = (through.map(|(way, _)| way.clone()), false, false);
         let (socket, port) = (Some(socket.id), socket.port);
-        self.links.push(UdpPath { path, source, via, peer, socket, way, withdrawn, port, header });
+        self.links.push(UdpPath { path, source, via, peer, socket, way, withdrawn, is_held, port, header });
         true
     }
 
@@ -258,8 +264,9 @@ impl UdpPaths {
     ) -> (Vec<PathId>, Vec<PathId>) {
         let (mut down, mut up) = (Vec::new(), Vec::new());
         for link in &mut self.links {
+            link.is_held = world.held(&link.via).is_some();
             match link.socket {
-                Some(socket) if !world.is_bound(socket, &link.via) => {
+                Some(socket) if link.is_held || !world.is_bound(socket, &link.via) => {
                     world.close_udp(socket);
                     link.socket = None;
                     down.push(link.path);
@@ -268,6 +275,7 @@ impl UdpPaths {
                 None => {
                     // The network reports when its routes can be used again.
                     if !link.withdrawn
+                        && !link.is_held
                         && let Ok(socket) = world.open_udp(&link.via, link.peer)
                     {
                         link.opened(&socket);

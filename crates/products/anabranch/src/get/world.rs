@@ -39,6 +39,23 @@ pub(super) enum Arrival<'a> {
     Failed(io::Error),
 }
 
+/// Says why a local end carries nothing, although it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Better ones carry the data.
+    Waits,
+    /// It may carry no more in this period.
+    Spent,
+}
+
+/// The local ends that are held back.
+pub(super) type Held = Vec<(Egress, Hold)>;
+
+/// Returns why a local end is held back; `None` if it is not.
+pub(super) fn hold_of(held: &Held, via: &Egress) -> Option<Hold> {
+    held.iter().find(|(end, _)| end == via).map(|(_, hold)| *hold)
+}
+
 /// The world of a transfer; see the [module](self).
 pub(super) trait World {
     /// Returns the time, of one clock for the whole run.
@@ -116,7 +133,18 @@ pub(super) trait World {
     fn uplink(&self, via: &Egress) -> Option<u32>;
 
     /// Returns whether a local end exists, on an interface that is up.
-    fn is_up(&self, via: &Egress) -> bool;
+    fn exists(&self, via: &Egress) -> bool;
+
+    /// Returns whether a local end exists, on an interface that is up, and is not held back.
+    fn is_up(&self, via: &Egress) -> bool {
+        self.held(via).is_none() && self.exists(via)
+    }
+
+    /// Holds these local ends back, and no others.
+    fn hold(&mut self, held: Held);
+
+    /// Returns why a local end is held back; `None` if it is not.
+    fn held(&self, via: &Egress) -> Option<Hold>;
 
     /// Returns whether interfaces, addresses or routes may have changed since the last call.
     fn links_changed(&mut self) -> bool;

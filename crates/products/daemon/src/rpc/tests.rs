@@ -20,6 +20,7 @@ fn rpc() -> (Rpc, TempDir) {
         base,
         state,
         via: Vec::new(),
+        counts: None,
         limits: Vec::new(),
         options: Options::new(),
         is_insecure: false,

@@ -49,6 +49,7 @@ impl Bed {
             base,
             state,
             via: Vec::new(),
+            counts: None,
             limits: Vec::new(),
             options: Options::new(),
             is_insecure: false,

@@ -9,9 +9,12 @@ use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::event_loop::{Context, Liveness, Poll, RESUMES, Stage};
+use crate::get::link_policy::Carried;
 use crate::get::mirror_driver::MirrorDriver;
+use crate::get::routes::path_word;
 use crate::get::sink::Sink;
 use crate::get::source_status::Source;
+use crate::get::udp_paths::UdpPath;
 use crate::get::world::{Arrival, SocketId};
 use crate::{Error, Progress, Result};
 
@@ -79,9 +82,10 @@ impl Stage for Run<'_> {
         let ContentFetch { paths, subscriber, .. } = &mut *self.fetch;
         let now = cx.now();
         let (down, up) = paths.refresh(subscriber, cx.world);
-        for (paths_of, word) in [(&down, "gone"), (&up, "back")] {
+        for (paths_of, is_down) in [(&down, true), (&up, false)] {
             for path in paths_of {
                 if let Some(link) = paths.links.iter().find(|link| link.path == *path) {
+                    let word = path_word(is_down, cx.world.held(&link.via));
                     cx.observer.notice(&format!("path to {} via {} is {word}", link.peer, link.via));
                 }
             }
@@ -91,6 +95,14 @@ impl Stage for Run<'_> {
         if let Some(mirrors) = mirrors {
             mirrors.refresh(subscriber, cx);
         }
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        let ContentFetch { subscriber, paths, mirrors, .. } = &*self.fetch;
+        let reports: Vec<_> = subscriber.paths().collect();
+        let of_path = |link: &UdpPath| Some((link.via.clone(), reports.get(link.path)?.counters.bytes));
+        let of_paths = paths.links.iter().filter_map(of_path);
+        Some(of_paths.chain(mirrors.iter().flat_map(MirrorDriver::carried)).collect())
     }
 
     fn lacks_links(&self) -> bool {

@@ -16,7 +16,7 @@ use crate::get::groups::GroupPolicy;
 use crate::get::name_lookup::look_up;
 use crate::get::origin::host;
 use crate::get::pool::{PoolState, with_pool};
-use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
+use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends, path_word};
 use crate::get::server_status::ServerStatus;
 use crate::get::world::World;
 use crate::{Error, Result};
@@ -84,7 +84,7 @@ impl MirrorDriver {
                 }
             }
         }
-        all_lead(&new.network.named, &new.network.routes, error.as_deref())?;
+        all_lead(&new.network.named, &new.network.routes, error.as_deref(), cx.world)?;
         if new.network.routes.is_empty() {
             let why = error.as_deref().unwrap_or(NO_FAMILY);
             return Err(Error::unreachable(format!("no way to any mirror: {why}")));
@@ -117,6 +117,7 @@ impl MirrorDriver {
                     address: peer.ip(),
                     shut: None,
                     is_down: false,
+                    is_held: false,
                 });
             }
         }
@@ -132,12 +133,13 @@ impl MirrorDriver {
             for (connection, route) in routes.iter_mut().enumerate().filter(|(_, route)| route.shut.is_none())
             {
                 let is_down = !cx.world.is_up(&route.via);
+                route.is_held = cx.world.held(&route.via).is_some();
                 if std::mem::replace(&mut route.is_down, is_down) == is_down {
                     continue;
                 }
                 let status = &mirrors[usize::from(route.mirror)].status;
                 if status.out.is_none() {
-                    let word = if is_down { "gone" } else { "back" };
+                    let word = path_word(is_down, cx.world.held(&route.via));
                     cx.observer.notice(&format!("path to {} via {} is {word}", status.name, route.via));
                 }
                 let input = if is_down { Input::Down { connection } } else { Input::Up { connection } };

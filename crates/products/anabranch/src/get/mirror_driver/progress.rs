@@ -2,6 +2,8 @@
 
 use anabranch_mirror::range_scheduler::{Counters, State};
 
+use anabranch_net::Egress;
+
 use super::{ChangedVersion, MirrorDriver, MirrorState};
 use crate::event::Observer;
 use crate::format::bytes;
@@ -46,6 +48,11 @@ impl MirrorDriver {
     /// Returns the bytes that arrived on each route, needed or not: a route that delivers any is alive.
     pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
         self.machine.connections().map(|connection| connection.counters.bytes)
+    }
+
+    /// Returns the bytes that arrived over the local end of each route.
+    pub(in crate::get) fn carried(&self) -> impl Iterator<Item = (Egress, u64)> {
+        self.network.routes.iter().map(|route| route.via.clone()).zip(self.bytes())
     }
 
     /// Returns the bytes that arrived on all routes, without those that are sent again and again in vain.

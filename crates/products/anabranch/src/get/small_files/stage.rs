@@ -6,7 +6,9 @@ use anabranch_mirror::file_scheduler::Input;
 
 use super::SmallFiles;
 use crate::get::event_loop::{Context, Liveness, Poll, Stage};
+use crate::get::link_policy::Carried;
 use crate::get::server_status::faults;
+use crate::get::world::Hold;
 use crate::{Progress, Result};
 
 impl Stage for SmallFiles<'_> {
@@ -45,8 +47,20 @@ impl Stage for SmallFiles<'_> {
         Ok(())
     }
 
+    /// A link that waits again is used to the end of this stage: its requests are small.
     fn on_links(&mut self, cx: &mut Context<'_, '_>) {
+        for (connection, route) in self.routes.iter_mut().enumerate() {
+            if route.shut.is_none() && cx.world.held(&route.via) == Some(Hold::Spent) {
+                route.shut = Some("the link has carried its cap".to_owned());
+                self.machine.handle(cx.now(), Input::Down { connection });
+            }
+        }
         self.add_connections(cx);
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        let received = self.machine.connections().map(|connection| connection.counters.received_bytes);
+        Some(self.routes.iter().map(|route| route.via.clone()).zip(received).collect())
     }
 
     fn listens(&self) -> bool {

@@ -17,7 +17,7 @@ use super::mirror::Servers;
 use super::mirrors::Mirrors;
 use super::rng::Rng;
 use super::weather::Weather;
-use crate::get::world::{Arrival, OpenSocket, SocketId, World};
+use crate::get::world::{Arrival, Held, Hold, OpenSocket, SocketId, World, hold_of};
 use crate::{Result, Stop};
 
 /// The largest number of waits in a run; more are taken for an endless loop.
@@ -40,6 +40,7 @@ pub(in crate::get) struct SimWorld {
     links: Vec<Egress>,
     up: Vec<bool>,
     links_changed: bool,
+    held: Held,
     weather: Weather,
     /// The time at which the look-up of each name ends.
     names: BTreeMap<String, Time>,
@@ -72,6 +73,7 @@ impl SimWorld {
             has_threads: Cell::new(false),
             up: vec![true, weather.has_second_link],
             links_changed: false,
+            held: Held::new(),
             weather,
             names: BTreeMap::new(),
             mirrors: Mirrors::new(servers, idle),
@@ -97,10 +99,14 @@ impl SimWorld {
     /// Takes a random link down, or up if it is down.
     fn flap(&mut self) {
         let link = self.rng.below(self.links.len() as u64) as usize;
-        self.up[link] = !self.up[link];
-        self.links_changed = true;
         self.weather.flap_at = self.now + self.rng.millis(50, 5_000);
-        if !self.up[link] {
+        self.set_up(link, !self.up[link]);
+    }
+
+    fn set_up(&mut self, link: usize, is_up: bool) {
+        self.up[link] = is_up;
+        self.links_changed = true;
+        if !is_up {
             self.datagrams.lose(link);
             self.mirrors.lose(self.now, link);
         }
@@ -111,6 +117,9 @@ impl SimWorld {
         self.now = self.now.max(until);
         if self.now >= self.weather.flap_at {
             self.flap();
+        }
+        while let Some((link, is_up)) = self.weather.change(self.now) {
+            self.set_up(link, is_up);
         }
         if let Some(leap) = self.weather.leap(self.now, &mut self.rng) {
             self.now += leap;
@@ -233,8 +242,16 @@ impl World for SimWorld {
         self.links.iter().position(|link| link == via).map(|link| link as u32)
     }
 
-    fn is_up(&self, via: &Egress) -> bool {
+    fn exists(&self, via: &Egress) -> bool {
         self.links.iter().position(|link| link == via).is_none_or(|link| self.up[link])
+    }
+
+    fn hold(&mut self, held: Held) {
+        self.held = held;
+    }
+
+    fn held(&self, via: &Egress) -> Option<Hold> {
+        hold_of(&self.held, via)
     }
 
     fn links_changed(&mut self) -> bool {

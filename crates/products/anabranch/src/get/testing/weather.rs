@@ -1,6 +1,7 @@
 //! The times at which links come and go, the clock leaps, the caller stops, the process is killed, and the
 //! disk is full.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use anabranch_algo::{Span, Time};
@@ -25,6 +26,8 @@ pub(in crate::get) struct Weather {
     pub(in crate::get) room: Option<u64>,
     /// Whether the second link is up from the start.
     pub(in crate::get) has_second_link: bool,
+    /// The links that go down or come up, with the times, in order.
+    pub(in crate::get) changes: VecDeque<(Time, usize, bool)>,
 }
 
 impl Default for Weather {
@@ -36,6 +39,7 @@ impl Default for Weather {
             kill: None,
             room: None,
             has_second_link: true,
+            changes: VecDeque::new(),
         }
     }
 }
@@ -52,13 +56,20 @@ impl Weather {
         // The room has random numbers of its own, so that it does not change the rest of the world.
         let mut own = Rng::new(!seed);
         let room = own.one_in(4).then(|| own.below(length + SLACK_BYTES));
-        Self { flap_at, stop_at, leap_at, kill: None, room, has_second_link: rng.one_in(2) }
+        let has_second_link = rng.one_in(2);
+        Self { flap_at, stop_at, leap_at, kill: None, room, has_second_link, changes: VecDeque::new() }
     }
 
     /// Returns the time of the next event.
     pub(super) fn next(&self) -> Time {
         let kill_at = self.kill.as_ref().map_or(Time::NEVER, |(at, _)| *at);
-        [self.flap_at, self.stop_at, self.leap_at].into_iter().fold(kill_at, Time::min)
+        let change_at = self.changes.front().map_or(Time::NEVER, |(at, ..)| *at);
+        [self.flap_at, self.stop_at, self.leap_at, change_at].into_iter().fold(kill_at, Time::min)
+    }
+
+    /// Returns a link that goes down or comes up now, and whether it is up then.
+    pub(super) fn change(&mut self, now: Time) -> Option<(usize, bool)> {
+        self.changes.pop_front_if(|(at, ..)| now >= *at).map(|(_, link, is_up)| (link, is_up))
     }
 
     /// Returns how far the clock leaps, if it does now.
