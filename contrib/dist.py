@@ -8,6 +8,8 @@
 * `anabranch-VERSION-x86_64-linux.tar.gz`: programs, manual pages, completions, systemd units, licences.
 * `anabranch_VERSION_amd64.deb`: all programs but the laboratory, which is `anabranch-lab_VERSION_amd64.deb`. Neither
   depends on anything. Congestion control inside Linux is in none of them: see docs/kernel.md.
+* `anabranch-VERSION-amd64-image.tar`: an OCI image from scratch, of the same programs (only if they are static).
+* `anabranch-VERSION.cdx.json`: what the programs are built of (CycloneDX).
 * `SHA256SUMS`, and `install.sh`, which installs the archive from a URL or a directory after it has checked the sum.
 
 The same source makes the same bytes: times are those of the last commit, and no path of the machine is in the programs.
@@ -17,6 +19,7 @@ import argparse
 import gzip
 import hashlib
 import io
+import json
 import os
 import pathlib
 import shutil
@@ -25,6 +28,9 @@ import sys
 import tarfile
 import tempfile
 import time
+
+import oci_image
+import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAB = "anabranch-lab"
@@ -179,6 +185,11 @@ def make(options):
             debian(lab, LAB, "laboratory of anabranch: network experiments, simulated and in the kernel",
                    details | {"depends": f"anabranch (= {details['version']})"}, out, when),
         ]
+        if options.target != "host":
+            made.append(oci_image.image(sorted((whole / "usr/bin").iterdir()), details, out, when))
+    listed = out / f"anabranch-{details['version']}.cdx.json"
+    listed.write_text(sbom.bill(ROOT, "anabranch-cli", [FEATURES], options.target, when), encoding="utf-8")
+    made.append(listed)
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
     (out / "SHA256SUMS").write_text(sums)
     shutil.copy(ROOT / "contrib/install.sh", out)
@@ -187,6 +198,9 @@ def make(options):
 
 def attempt(options, made):
     """Installs the packages on a clean Debian, and downloads there from a server of this machine."""
+    listed = json.loads(next(options.out.glob("*.cdx.json")).read_text(encoding="utf-8"))
+    names = {one["name"] for one in listed["components"]}
+    assert "rustls" in names and "proptest" not in names, "the list of what the programs are built of is wrong"
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch) / "root"
         try:
@@ -203,7 +217,7 @@ def attempt(options, made):
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             began = time.monotonic()
-            for path in made[1:]:
+            for path in options.out.glob("*.deb"):
                 shutil.copy(path, root / "mnt")
             inside = ["chroot", root, "/usr/bin/env", "HOME=/mnt", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
             subprocess.run([*inside, "sh", "-c", "dpkg -i /mnt/*.deb"], check=True, stdout=subprocess.DEVNULL)
@@ -220,6 +234,8 @@ def attempt(options, made):
             assert not (root / "usr/bin/anabranch").exists()
             print(f"from packages to a verified download on a clean Debian: {taken:.1f} s")
             installer(options, root, inside, digest, url)
+            for path in options.out.glob("*-image.tar"):
+                image(path, pathlib.Path(scratch) / "image", digest, url)
         finally:
             server.terminate()
             server.wait()
@@ -237,6 +253,19 @@ def installer(options, root, inside, digest, url):
                              check=False, capture_output=True, text=True)
     assert refused.returncode and not (root / "mnt/other").exists(), refused
     print("install.sh: installs, and refuses a damaged archive")
+
+
+def image(path, place, digest, url):
+    """Runs the program of an image in nothing but its files."""
+    subprocess.run(["skopeo", "copy", "--quiet", f"oci-archive:{path}", f"dir:{place}/copied"], check=True)
+    manifest = json.loads((place / "copied/manifest.json").read_text())
+    root = place / "root"
+    root.mkdir(parents=True)
+    with tarfile.open(place / "copied" / manifest["layers"][0]["digest"].removeprefix("sha256:")) as layer:
+        layer.extractall(root)
+    subprocess.run(["chroot", root, "/usr/bin/anabranch", "get", "-q", "--checksum", digest, "-o", "/tmp/f", url], check=True)
+    assert hashlib.sha256((root / "tmp/f").read_bytes()).hexdigest() == digest
+    print(f"image: downloads; {path.stat().st_size / 1e6:.1f} MB")
 
 
 def main():
