@@ -101,7 +101,14 @@ impl Ground {
 
     /// Waits until the journal records at least this many blocks.
     pub(crate) fn wait_recorded(&self, blocks: usize) {
-        wait_until(END_S, || self.recorded().len() >= blocks);
+        for _ in 0..END_S * 100 {
+            if self.recorded().len() >= blocks {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let here = (self.recorded().len(), names(&self.to()));
+        panic!("not {blocks} blocks within {END_S} s: how many, and which files: {here:?}");
     }
 
     /// Fails unless the file is complete and the directory contains nothing else.
