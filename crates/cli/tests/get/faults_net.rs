@@ -116,7 +116,7 @@ fn a_link_that_goes_dead_far_away_leaves_its_work_to_the_other() {
 #[test]
 fn with_the_only_interface_gone_it_waits_and_goes_on_when_it_is_back() {
     let Some(net) = two_links("only") else { return };
-    let ground = Ground::new(4_000_000);
+    let ground = Ground::new(6_000_000);
     let server = serve_both(&net, &ground);
     let from = [server.addresses[0]];
     let running = spawn(net.inside("c", &ground.get(&from, &["--via=left", "--timeout=30"])));
