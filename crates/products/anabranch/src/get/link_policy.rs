@@ -113,7 +113,7 @@ impl LinkPolicy {
                     observer.notice(&format!("the link {} is used now: no better one can do more", via.name));
                 }
                 (Some(Hold::Spent), false) => {
-                    observer.notice(&format!("the link {} is used again", via.name))
+                    observer.notice(&format!("the link {} is used again", via.name));
                 }
                 (_, true) => held.push((end.clone(), hold)),
             }

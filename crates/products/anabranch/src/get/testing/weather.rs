@@ -69,7 +69,11 @@ impl Weather {
 
     /// Returns a link that goes down or comes up now, and whether it is up then.
     pub(super) fn change(&mut self, now: Time) -> Option<(usize, bool)> {
-        self.changes.pop_front_if(|(at, ..)| now >= *at).map(|(_, link, is_up)| (link, is_up))
+        let (at, link, is_up) = *self.changes.front()?;
+        (now >= at).then(|| {
+            self.changes.pop_front();
+            (link, is_up)
+        })
     }
 
     /// Returns how far the clock leaps, if it does now.
