@@ -15,6 +15,7 @@
 //! * [`interface`]: [`interfaces`], the interfaces of this host.
 //! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
 //!   default set.
+//! * [`lan`]: [`LanSocket`], datagrams to all hosts of a LAN.
 //! * [`limits`]: [`Limits`], the rate at which a transfer may receive, in all and over each egress.
 //! * `marked`: how [`udp`] sends packets with a DSCP.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
@@ -44,6 +45,7 @@ pub mod capabilities;
 pub mod clock;
 pub mod egress;
 pub mod interface;
+pub mod lan;
 pub mod limits;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod marked;
@@ -74,6 +76,7 @@ pub mod via;
 pub use clock::Clock;
 pub use egress::{Egress, other_egresses, usable_egresses};
 pub use interface::{Interface, interfaces, is_link_local};
+pub use lan::LanSocket;
 pub use limits::{Limits, SharedLimit};
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;
