@@ -14,6 +14,7 @@
 //!   of a store stands for: its URLs and its hash.
 //! * [`digest`]: hashes and their texts. [`freshness`]: HTTP's rules of caching. [`eviction`]: which objects
 //!   a full store gives up.
+//! * `neighbours` (feature `gateway`): caches of one LAN that share what has a hash.
 //! * [`store`]: objects on disk, verified at each read.
 //! * `gateway` (feature `gateway`): the HTTP server, and the fetches that its misses begin.
 
@@ -23,6 +24,8 @@ pub mod eviction;
 pub mod freshness;
 #[cfg(feature = "gateway")]
 pub mod gateway;
+#[cfg(feature = "gateway")]
+pub mod neighbours;
 pub mod preset;
 mod preset_names;
 pub mod store;

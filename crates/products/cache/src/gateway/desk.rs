@@ -13,6 +13,7 @@ use anabranch_http::server::ResourceRequest;
 
 use super::event::Event;
 use super::flight::{Failure, Flight};
+use super::lan::Lan;
 use super::status::{Count, Counters};
 use super::upstream::Upstream;
 use crate::config::{Config, Route};
@@ -63,7 +64,9 @@ pub(super) struct Desk {
     background: Mutex<BTreeSet<Key>>,
     /// The fields of objects that their server has called unchanged since they were stored.
     revalidated: Mutex<BTreeMap<Key, CacheFields>>,
-    counters: Counters,
+    counters: Arc<Counters>,
+    /// The caches of the LAN; `None` if objects are not shared.
+    lan: Option<Lan>,
     listener: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
@@ -110,7 +113,9 @@ impl Desk {
         let transfers = Client::new().map_err(|e| e.to_string())?;
         let stop = Stop::new().map_err(|e| e.to_string())?;
         let (flights, asking, background, revalidated) = Default::default();
-        let counters = Counters::default();
+        let counters = Arc::new(Counters::default());
+        let share = |config| Lan::start(config, store.clone(), Arc::clone(&counters));
+        let lan = config.neighbours.as_ref().map(share).transpose()?;
         Ok(Self {
             config,
             store,
@@ -122,6 +127,7 @@ impl Desk {
             background,
             revalidated,
             counters,
+            lan,
             listener,
         })
     }
@@ -131,14 +137,19 @@ impl Desk {
         self.stop.stop();
     }
 
+    /// Returns the number of caches of the LAN that are known.
+    fn neighbours(&self) -> u64 {
+        self.lan.as_ref().map_or(0, Lan::count)
+    }
+
     /// Returns all numbers as JSON.
     pub(super) fn json(&self) -> String {
-        self.counters.json(&self.store.counters())
+        self.counters.json(&self.store.counters(), self.neighbours())
     }
 
     /// Returns all numbers for Prometheus.
     pub(super) fn prometheus(&self) -> String {
-        self.counters.prometheus(&self.store.counters())
+        self.counters.prometheus(&self.store.counters(), self.neighbours())
     }
 
     /// Tells the user that a request for `path` failed.

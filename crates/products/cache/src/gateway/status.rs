@@ -27,6 +27,14 @@ pub(super) enum Count {
     Repaired,
     /// Sources that sent wrong bytes, each time.
     Lies,
+    /// Objects that came from caches of the LAN.
+    Neighbours,
+    /// Bytes of these.
+    NeighbourBytes,
+    /// Times that a cache of the LAN fetched an object here.
+    Shared,
+    /// Bytes that were sent to them.
+    SharedBytes,
 }
 
 /// Every number: its name, its help, and itself.
@@ -40,6 +48,10 @@ const ALL: &[(&str, &str, Count)] = &[
     ("fetched_bytes", "Bytes that were fetched from sources.", Count::FetchedBytes),
     ("repaired_blocks", "Damaged blocks that were fetched anew.", Count::Repaired),
     ("wrong_sources", "Times that a source sent wrong bytes.", Count::Lies),
+    ("from_neighbours", "Objects that came from caches of the LAN.", Count::Neighbours),
+    ("neighbour_bytes", "Bytes of objects that came from caches of the LAN.", Count::NeighbourBytes),
+    ("shared", "Times that a cache of the LAN fetched an object.", Count::Shared),
+    ("shared_bytes", "Bytes that were sent to caches of the LAN.", Count::SharedBytes),
 ];
 
 /// The numbers of a cache since its start.
@@ -62,10 +74,10 @@ impl Counters {
     }
 
     /// Returns all numbers as one JSON object.
-    pub(super) fn json(&self, store: &StoreCounters) -> String {
+    pub(super) fn json(&self, store: &StoreCounters, neighbours: u64) -> String {
         let mut all = serde_json::Map::new();
         for (name, _, value) in
-            self.rows().chain(stored(store).map(|(name, help, _, value)| (name, help, value)))
+            self.rows().chain(others(store, neighbours).map(|(name, help, _, value)| (name, help, value)))
         {
             all.insert(name.to_owned(), value.into());
         }
@@ -73,13 +85,13 @@ impl Counters {
     }
 
     /// Returns all numbers in Prometheus' text format.
-    pub(super) fn prometheus(&self, store: &StoreCounters) -> String {
+    pub(super) fn prometheus(&self, store: &StoreCounters, neighbours: u64) -> String {
         let mut text = Exposition::new();
         for (name, help, value) in self.rows() {
             text.metric(&format!("cache_{name}_total"), Kind::Counter, help);
             text.sample(&[], value);
         }
-        for (name, help, kind, value) in stored(store) {
+        for (name, help, kind, value) in others(store, neighbours) {
             let end = if kind == Kind::Counter { "_total" } else { "" };
             text.metric(&format!("cache_{name}{end}"), kind, help);
             text.sample(&[], value);
@@ -88,11 +100,12 @@ impl Counters {
     }
 }
 
-fn stored(store: &StoreCounters) -> impl Iterator<Item = (&'static str, &'static str, Kind, u64)> {
+fn others(store: &StoreCounters, neighbours: u64) -> impl Iterator<Item = (&'static str, &'static str, Kind, u64)> {
     [
         ("objects", "Objects in the store.", Kind::Gauge, store.objects),
         ("stored_bytes", "Bytes of the store's files.", Kind::Gauge, store.bytes),
         ("capacity_bytes", "Most bytes that the store's files may have.", Kind::Gauge, store.capacity_bytes),
+        ("neighbours", "Caches of the LAN that are known.", Kind::Gauge, neighbours),
         ("evicted", "Objects that were removed to make room.", Kind::Counter, store.evicted),
         ("damaged", "Objects and blocks that were found damaged.", Kind::Counter, store.damaged),
     ]
@@ -111,8 +124,8 @@ mod tests {
         let counters = Counters::default();
         counters.add(Count::Lies, 7);
         let store = StoreCounters { objects: 3, ..StoreCounters::default() };
-        anabranch_net::prometheus::check(&counters.prometheus(&store));
-        let json = counters.json(&store);
+        anabranch_net::prometheus::check(&counters.prometheus(&store, 2));
+        let json = counters.json(&store, 2);
         assert!(json.contains("\"wrong_sources\":7") && json.contains("\"objects\":3"), "{json}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -57,13 +57,21 @@ pub(crate) struct Origin {
     /// The requests: path, and `Range`, `If-None-Match` if they were sent.
     log: Arc<Mutex<Vec<String>>>,
     is_away: Arc<AtomicBool>,
+    /// The bytes of bodies that it has sent.
+    sent: Arc<AtomicU64>,
 }
 
 impl Origin {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1")
+    }
+
+    /// Starts at an address of this host.
+    pub(crate) fn start_at(ip: &str) -> Self {
+        let listener = TcpListener::bind((ip, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let origin = Self { address, pages: Arc::default(), log: Arc::default(), is_away: Arc::default() };
+        let (pages, log, is_away, sent) = Default::default();
+        let origin = Self { address, pages, log, is_away, sent };
         let server = origin.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -94,6 +102,11 @@ impl Origin {
     /// Makes the origin fail, or work again.
     pub(crate) fn set_away(&self, away: bool) {
         self.is_away.store(away, Ordering::SeqCst);
+    }
+
+    /// Returns the bytes of bodies that it has sent so far.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
     }
 
     /// Returns the requests for a path so far.
@@ -179,6 +192,7 @@ impl Origin {
         stream.write_all(head.as_bytes()).ok()?;
         for part in page.body[from..to].chunks(64 << 10) {
             stream.write_all(part).ok()?;
+            self.sent.fetch_add(part.len() as u64, Ordering::SeqCst);
             thread::sleep(page.pause);
         }
         Some(())
@@ -210,10 +224,21 @@ impl Cache {
     }
 
     fn of_urls(dir: TempDir, at: &str, preset: &str, sources: &[String]) -> Self {
+        Self::with_settings(dir, at, preset, sources, "")
+    }
+
+    /// Starts a cache with more settings, each a line with its end.
+    pub(crate) fn with_settings(
+        dir: TempDir,
+        at: &str,
+        preset: &str,
+        sources: &[String],
+        settings: &str,
+    ) -> Self {
         let sources: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
         let text = format!(
-            "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n[[route]]\nat = \"{at}\"\n\
-             preset = \"{preset}\"\nsources = [{}]\n",
+            "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n{settings}\n[[route]]\n\
+             at = \"{at}\"\npreset = \"{preset}\"\nsources = [{}]\n",
             dir.path().join("store").display(),
             sources.join(", ")
         );

@@ -1,8 +1,10 @@
-//! Tests of a cache with servers that misbehave, with real clients, and with processes that are killed.
+//! Tests of a cache with servers that misbehave, with real clients, with processes that are killed, and with
+//! other caches of a LAN.
 
 mod bed;
 mod clients;
 mod documents;
 mod kills;
+mod neighbours;
 mod objects;
 mod stores;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use anabranch_algo::Span;
 use anabranch::{Checksum, Event as GetEvent, Get, Reader};
 use anabranch_http::client::FetchError;
+use anabranch_net::Clock;
 
 use super::small::small_body;
 use super::{Answer, Count, Desk, Event, FLIGHTS_MAX, Failure, Flight, Source, failure, lock};
@@ -20,8 +22,30 @@ use crate::store::{Key, Meta, Object, Writer};
 const PROGRESS_EVERY: Duration = Duration::from_millis(20);
 /// How long a transfer waits for any answer. The client waits meanwhile, and has a patience of its own.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long neighbours may be silent, how fast they must be in bytes a second, and from when on. One that is
+/// slower is no help, or means none.
+const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(2);
+const NEIGHBOUR_PACE: u64 = 256 << 10;
+const SLOW_AFTER: Span = Span::from_secs(3);
 /// The bytes that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
+
+/// Who sends an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Giver {
+    Sources,
+    Neighbours,
+}
+
+impl Giver {
+    /// Returns the number of the bytes that they send.
+    const fn counts(self) -> Count {
+        match self {
+            Self::Sources => Count::FetchedBytes,
+            Self::Neighbours => Count::NeighbourBytes,
+        }
+    }
+}
 
 /// A fetch that is about to begin.
 struct Plan {
@@ -33,6 +57,8 @@ struct Plan {
     sources: Vec<String>,
     flight: Arc<Flight>,
     writer: Writer,
+    /// Whether askers get nothing before the whole is verified, since anybody may have sent it.
+    is_held: bool,
 }
 
 /// Returns the hash in the form that a transfer compares; `None` if a transfer does not know its kind.
@@ -92,6 +118,7 @@ impl Desk {
             sources: target.sources.clone(),
             flight: Arc::clone(&flight),
             writer,
+            is_held: false,
         };
         let desk = Arc::clone(self);
         let started = thread::Builder::new().name("fetch".into()).spawn(move || desk.run(plan));
@@ -103,19 +130,10 @@ impl Desk {
 
     /// Fetches an object to its end.
     fn run(&self, mut plan: Plan) {
-        let sources = plan.sources.clone();
-        let mut fetched = match self.fetch_small(&mut plan) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.fetch(&sources, &mut plan),
-            Err(failure) => Err(failure),
+        let fetched = match self.fetch_from_neighbours(&mut plan) {
+            true => Ok(()),
+            false => self.fetch_from_sources(&mut plan),
         };
-        if let Err(failure @ Failure::WrongBytes(_)) = &fetched
-            && plan.digest.is_some()
-            && sources.len() > 1
-        {
-            // Without hashes of its parts only the whole of one source says whether that source is right.
-            fetched = self.fetch_from_one(&sources, &mut plan, failure.clone());
-        }
         let (key, flight) = (plan.key.clone(), Arc::clone(&plan.flight));
         match fetched {
             Ok(()) => {
@@ -129,6 +147,61 @@ impl Desk {
                 lock(&self.flights).remove(&key);
                 flight.end(Err(failure));
             }
+        }
+    }
+
+    /// Fetches an object from caches of the LAN, if its hash is known and one of them says that it has it.
+    /// Returns whether it is whole and right.
+    ///
+    /// Without a secret anybody on the LAN may answer, so that askers get nothing before the whole is
+    /// verified. With one they get it as it comes: what is here already is then compared with what the
+    /// sources send, should the neighbour fail.
+    fn fetch_from_neighbours(&self, plan: &mut Plan) -> bool {
+        let (Some(lan), Some(digest)) = (&self.lan, &plan.digest) else { return false };
+        let Some(offer) = lan.find(digest) else { return false };
+        plan.is_held = !lan.is_keyed();
+        let get = Get::new([&offer.uri]).map(|get| get.client(&self.transfers));
+        let get = get.map(|get| get.progress_every(PROGRESS_EVERY).timeout(NEIGHBOUR_TIMEOUT));
+        let get = get.map_err(|e| Failure::of(&e));
+        let fetched = get.and_then(|get| self.fetch(get, plan, Giver::Neighbours));
+        plan.is_held = false;
+        if let Err(Failure::WrongBytes(why)) = &fetched {
+            lan.distrust(&offer.holders);
+            for source in &offer.holders {
+                self.counters.count(Count::Lies);
+                (self.listener)(&Event::WrongBytes { source: source.to_string(), why: why.clone() });
+            }
+        }
+        if fetched.is_err() {
+            self.begin_again(plan);
+            return false;
+        }
+        self.counters.count(Count::Neighbours);
+        true
+    }
+
+    /// Forgets the bytes that have come, unless an asker has got some of them.
+    fn begin_again(&self, plan: &mut Plan) {
+        if let Ok(writer) = Writer::begin(&self.store)
+            && plan.flight.restart(writer.file())
+        {
+            plan.writer = writer;
+        }
+    }
+
+    /// Fetches an object from its sources.
+    fn fetch_from_sources(&self, plan: &mut Plan) -> Result<(), Failure> {
+        let (sources, is_begun) = (plan.sources.clone(), plan.writer.length() > 0);
+        let fetched = match !is_begun && self.fetch_small(plan)? {
+            true => Ok(()),
+            false => self.fetch_urls(&sources, plan),
+        };
+        match fetched {
+            // Without hashes of its parts only the whole of one source says whether that source is right.
+            Err(failure @ Failure::WrongBytes(_)) if plan.digest.is_some() && (is_begun || sources.len() > 1) => {
+                self.fetch_from_one(&sources, plan, failure)
+            }
+            fetched => fetched,
         }
     }
 
@@ -172,7 +245,7 @@ impl Desk {
                 std::mem::replace(&mut plan.flight, next).end(Err(last.clone()));
             }
             plan.writer = writer;
-            match self.fetch(std::slice::from_ref(source), plan) {
+            match self.fetch_urls(std::slice::from_ref(source), plan) {
                 Ok(()) => return Ok(()),
                 Err(Failure::WrongBytes(why)) => {
                     self.counters.count(Count::Lies);
@@ -213,21 +286,25 @@ impl Desk {
     }
 
     /// Reads an object from `sources` into its file, and verifies it.
-    fn fetch(&self, sources: &[String], plan: &mut Plan) -> Result<(), Failure> {
-        let mut get = self.get(sources).map_err(|e| Failure::of(&e))?;
+    fn fetch_urls(&self, sources: &[String], plan: &mut Plan) -> Result<(), Failure> {
+        self.fetch(self.get(sources).map_err(|e| Failure::of(&e))?, plan, Giver::Sources)
+    }
+
+    /// Reads an object into its file, and verifies it.
+    fn fetch(&self, mut get: Get, plan: &mut Plan, giver: Giver) -> Result<(), Failure> {
         if let Some(checksum) = plan.digest.as_ref().and_then(checksum) {
             get = get.checksum(checksum);
         }
         let mut reader = get.read_stopped_by(&self.stop).map_err(|e| Failure::of(&e))?;
         let events = reader.events();
-        let flight = Arc::clone(&plan.flight);
+        let (flight, is_held) = (Arc::clone(&plan.flight), plan.is_held);
         thread::scope(|scope| {
             scope.spawn(|| {
                 for event in events {
-                    self.heard(&event, &flight);
+                    self.heard(&event, &flight, is_held);
                 }
             });
-            let copied = self.copy(&mut reader, plan);
+            let copied = self.copy(&mut reader, plan, giver);
             // This ends the transfer if it failed here, and with it the events.
             drop(reader);
             copied
@@ -235,10 +312,10 @@ impl Desk {
     }
 
     /// Takes what a transfer says.
-    fn heard(&self, event: &GetEvent, flight: &Flight) {
+    fn heard(&self, event: &GetEvent, flight: &Flight, is_held: bool) {
         match event {
             GetEvent::Progress(progress) => {
-                if let Some(length) = progress.total_bytes {
+                if let Some(length) = progress.total_bytes.filter(|_| !is_held) {
                     flight.set_length(length);
                 }
             }
@@ -251,11 +328,12 @@ impl Desk {
         }
     }
 
-    fn copy(&self, reader: &mut Reader, plan: &mut Plan) -> Result<(), Failure> {
+    fn copy(&self, reader: &mut Reader, plan: &mut Plan, giver: Giver) -> Result<(), Failure> {
         // Hashes that the transfer knows are compared by it, before it says that this is the end.
         let own = plan.digest.filter(|digest| checksum(digest).is_none());
         let mut hasher = own.map(|digest| Hasher::new(digest.kind()));
-        let mut buffer = vec![0; WRITE_BYTES];
+        let (mut buffer, clock, mut at) = (vec![0; WRITE_BYTES], Clock::start(), 0);
+        let begun = clock.now();
         loop {
             let read = match reader.read(&mut buffer) {
                 Ok(0) => break,
@@ -268,16 +346,35 @@ impl Desk {
             if let Some(hasher) = &mut hasher {
                 hasher.update(read);
             }
-            plan.writer.write(read).map_err(|e| Failure::of_store(&e))?;
-            self.counters.add(Count::FetchedBytes, read.len() as u64);
-            plan.flight.set_written(plan.writer.length());
+            let known = (plan.writer.length() - at).min(read.len() as u64) as usize;
+            if !plan.writer.has(at, &read[..known]).map_err(|e| Failure::of_store(&e))? {
+                return Err(Failure::WrongBytes("it is not what a neighbour has sent of it".to_owned()));
+            }
+            plan.writer.write(&read[known..]).map_err(|e| Failure::of_store(&e))?;
+            at += read.len() as u64;
+            self.counters.add(giver.counts(), read.len() as u64);
+            if !plan.is_held {
+                plan.flight.set_written(plan.writer.length());
+            }
+            let waited = clock.now().since(begun);
+            if giver == Giver::Neighbours
+                && waited > SLOW_AFTER
+                && at < NEIGHBOUR_PACE * (waited.as_millis() / 1_000)
+            {
+                return Err(Failure::Upstream("it comes too slowly".to_owned()));
+            }
         }
         match (hasher.map(Hasher::finish), own) {
             (Some(is), Some(wanted)) if is != wanted => {
-                Err(Failure::WrongBytes(format!("its hash is {is} instead of {wanted}")))
+                return Err(Failure::WrongBytes(format!("its hash is {is} instead of {wanted}")));
             }
-            _ => Ok(()),
+            _ if at < plan.writer.length() => {
+                return Err(Failure::WrongBytes("it is shorter than what a neighbour has sent".to_owned()));
+            }
+            _ => {}
         }
+        plan.flight.set_written(at);
+        Ok(())
     }
 
     /// Fetches a damaged block of an object anew. Returns whether a source had it.
