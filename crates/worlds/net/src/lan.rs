@@ -69,9 +69,8 @@ impl LanSocket {
             let _ = self.heard.leave_multicast_v4(self.group.ip(), gone);
         }
         // One that refuses, such as a tunnel without multicast, is left out.
-        addresses.retain(|new| {
-            joined.contains(new) || self.heard.join_multicast_v4(self.group.ip(), new).is_ok()
-        });
+        addresses
+            .retain(|new| joined.contains(new) || self.heard.join_multicast_v4(self.group.ip(), new).is_ok());
         *joined = addresses;
         Ok(joined.len())
     }

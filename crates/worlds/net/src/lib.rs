@@ -11,6 +11,7 @@
 //! **Map.**
 //! * [`capabilities`]: the privileges of this process.
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
+//! * [`counters`]: numbers that only grow, in a table.
 //! * [`udp`]: [`Udp`], one socket of a source ([`Udp::listen`]) or of a subflow ([`Udp::connect`]).
 //! * [`interface`]: [`interfaces`], the interfaces of this host.
 //! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
@@ -43,6 +44,7 @@
 
 pub mod capabilities;
 pub mod clock;
+pub mod counters;
 pub mod egress;
 pub mod interface;
 pub mod lan;

@@ -14,7 +14,7 @@ use anabranch_http::server::ResourceRequest;
 use super::event::Event;
 use super::flight::{Failure, Flight};
 use super::lan::Lan;
-use super::status::{Count, Counters};
+use super::status::{self, Count, Counters};
 use super::upstream::Upstream;
 use crate::config::{Config, Route};
 use crate::digest::Digest;
@@ -144,12 +144,12 @@ impl Desk {
 
     /// Returns all numbers as JSON.
     pub(super) fn json(&self) -> String {
-        self.counters.json(&self.store.counters(), self.neighbours())
+        status::json(&self.counters, &self.store.counters(), self.neighbours())
     }
 
     /// Returns all numbers for Prometheus.
     pub(super) fn prometheus(&self) -> String {
-        self.counters.prometheus(&self.store.counters(), self.neighbours())
+        status::prometheus(&self.counters, &self.store.counters(), self.neighbours())
     }
 
     /// Tells the user that a request for `path` failed.
