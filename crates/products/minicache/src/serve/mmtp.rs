@@ -18,13 +18,7 @@ impl Objects for Site {
         Some(ContentId { root: *root, length: found.length })
     }
 
-    fn hashes(
-        &self,
-        content: &ContentId,
-        level: u8,
-        first: u64,
-        count: usize,
-    ) -> Option<Vec<ChainingValue>> {
+    fn hashes(&self, content: &ContentId, level: u8, first: u64, count: usize) -> Option<Vec<ChainingValue>> {
         let held = held(self, content)?;
         held.proof.hashes(self.image().disk(), level, first, count).ok()
     }
