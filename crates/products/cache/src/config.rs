@@ -79,6 +79,8 @@ pub struct Route {
     pub sources: Vec<String>,
     /// The URLs below which an index names its files, which are mirrors of each other, too.
     pub files: Vec<String>,
+    /// Whether the credentials of a client go to the sources with its request.
+    pub pass_credentials: bool,
 }
 
 /// A problem in the settings.
@@ -113,6 +115,8 @@ struct RawRoute {
     sources: Vec<String>,
     #[serde(default)]
     files: Vec<String>,
+    #[serde(default)]
+    pass_credentials: bool,
 }
 
 impl Config {
@@ -183,7 +187,15 @@ impl Route {
             files = sources.iter().filter_map(|source| files_of_index(source)).collect();
             files.dedup();
         }
-        Ok(Self { at: at.into_iter().map(str::to_owned).collect(), preset, sources, files })
+        let origin = |url: &String| Url::parse(url).map(|url| url.origin().ascii_serialization()).ok();
+        let mut origins: Vec<_> = sources.iter().chain(&files).map(origin).collect();
+        origins.dedup();
+        // A name and a password are for one server.
+        if raw.pass_credentials && origins.len() > 1 {
+            return Err("pass_credentials: all sources and files must be at one server".to_owned());
+        }
+        let (at, pass_credentials) = (at.into_iter().map(str::to_owned).collect(), raw.pass_credentials);
+        Ok(Self { at, preset, sources, files, pass_credentials })
     }
 
     /// Returns the path of the route, with a slash at its end.
@@ -286,6 +298,11 @@ mod tests {
                 "preset = \"apt\"",
                 "preset = \"apt\"\nfiles = [\"http://f.example\"]",
                 "files: only the preset pypi",
+            ),
+            (
+                "preset = \"apt\"",
+                "preset = \"apt\"\npass_credentials = true",
+                "line 3: pass_credentials: all sources and files must be at one server",
             ),
             ("1.5 GiB", "lots", "capacity: `lots` is no amount"),
             ("1.5 GiB", "1.5 kB", "less than"),

@@ -6,8 +6,8 @@
 //! request from its disk.
 //!
 //! **Non-goals.** It is no open proxy: it fetches only from the sources that its settings name. It passes
-//! on no credentials of clients and answers no method besides GET and HEAD. How bytes are fetched is
-//! decided in `anabranch`, how HTTP is spoken in `http`.
+//! on credentials of clients only where they say so, and answers no method besides GET and HEAD. How bytes
+//! are fetched is decided in `anabranch`, how HTTP is spoken in `http`.
 //!
 //! **Map.** All but the last know no socket:
 //! * [`config`]: the settings, in TOML. `preset_names`: the presets that they name. [`preset`]: what a path

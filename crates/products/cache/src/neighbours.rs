@@ -330,7 +330,9 @@ impl Machine for Neighbours {
         match input {
             Input::Packet(from, bytes) => self.packet(now, from, bytes),
             Input::Ask(ticket, digest) => self.ask(now, ticket, digest),
-            Input::Have(asked, at) => self.send(Some(asked.from), Message::Answer { number: asked.number, at }),
+            Input::Have(asked, at) => {
+                self.send(Some(asked.from), Message::Answer { number: asked.number, at })
+            }
             Input::Distrust(address) => self.distrust(now, address),
             Input::Leave => {
                 self.send(None, Message::Leaving);

@@ -79,7 +79,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lan {
-    pub(super) fn start(config: &NeighbourConfig, store: Store, counters: Arc<Counters>) -> Result<Self, String> {
+    pub(super) fn start(
+        config: &NeighbourConfig,
+        store: Store,
+        counters: Arc<Counters>,
+    ) -> Result<Self, String> {
         let failed = |e: io::Error| format!("neighbours: {e}");
         let secret = match &config.key_file {
             Some(path) => anabranch_net::private_file::read_secret(path, SECRET_BYTES_MAX)
@@ -215,8 +219,10 @@ impl Shared {
             if !asked.is_empty() {
                 // Opening an object may take a while, and others ask meanwhile.
                 drop(state);
-                let has: Vec<_> =
-                    asked.iter().map(|asked| self.shelf.offer(&asked.digest).map(|id| (id, self.port))).collect();
+                let has: Vec<_> = asked
+                    .iter()
+                    .map(|asked| self.shelf.offer(&asked.digest).map(|id| (id, self.port)))
+                    .collect();
                 state = lock(&self.state);
                 for (asked, has) in asked.into_iter().zip(has) {
                     state.machine.handle(self.clock.now(), Input::Have(asked, has));
@@ -300,13 +306,7 @@ impl Objects for Shelf {
         self.open(root).map(|object| object.tree().id())
     }
 
-    fn hashes(
-        &self,
-        content: &ContentId,
-        level: u8,
-        first: u64,
-        count: usize,
-    ) -> Option<Vec<ChainingValue>> {
+    fn hashes(&self, content: &ContentId, level: u8, first: u64, count: usize) -> Option<Vec<ChainingValue>> {
         self.open(&content.root)?.tree().cvs(level, first, count).map(<[_]>::to_vec)
     }
 

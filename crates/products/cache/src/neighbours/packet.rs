@@ -40,6 +40,14 @@ impl PacketKey {
         Self(blake3::derive_key(CONTEXT, secret))
     }
 
+    /// Adds the proof to the bytes of a packet.
+    #[must_use]
+    pub fn seal(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        let proof = self.proof(&bytes);
+        bytes.extend_from_slice(&proof.as_bytes()[..PROOF_BYTES]);
+        bytes
+    }
+
     fn proof(&self, bytes: &[u8]) -> blake3::Hash {
         blake3::keyed_hash(&self.0, bytes)
     }
@@ -103,10 +111,7 @@ impl Packet {
                 (4, u8::from(at.is_some()), [&number.to_le_bytes()[..], &length, &id.root, &port].concat())
             }
         };
-        let mut bytes = [&MAGIC[..], &[VERSION, kind, flag, 0], &self.sender.to_le_bytes(), &rest].concat();
-        let proof = key.proof(&bytes);
-        bytes.extend_from_slice(&proof.as_bytes()[..PROOF_BYTES]);
-        bytes
+        key.seal([&MAGIC[..], &[VERSION, kind, flag, 0], &self.sender.to_le_bytes(), &rest].concat())
     }
 
     /// Parses a packet. Returns `None` if it is none, or was made with another key.
@@ -204,9 +209,7 @@ mod tests {
         fn any_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), valid in 0_u8..6) {
             let key = PacketKey::of(b"");
             // Most bytes are no packets for their check sum alone.
-            let mut said = [&MAGIC[..], &[VERSION, valid, bytes.len() as u8 & 3, 0], &bytes].concat();
-            let proof = key.proof(&said);
-            said.extend_from_slice(&proof.as_bytes()[..PROOF_BYTES]);
+            let said = key.seal([&MAGIC[..], &[VERSION, valid, bytes.len() as u8 & 3, 0], &bytes].concat());
             if let Some(packet) = Packet::parse(&key, &said) {
                 prop_assert!(packet.emit(&key).len() <= PACKET_BYTES_MAX);
             }

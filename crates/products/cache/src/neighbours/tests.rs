@@ -124,12 +124,16 @@ fn a_newcomer_finds_who_has_an_object() {
     let (waited, mut holders) = lan.ask(3, 7);
     assert!(waited <= Span::from_millis(3), "{waited:?}");
     holders.sort_by_key(|holder| holder.address);
-    let holder = |number: u8| {
-        Holder { address: SocketAddr::new(address(number).ip(), PORT), content: content(&object(7)) }
+    let holder = |number: u8| Holder {
+        address: SocketAddr::new(address(number).ip(), PORT),
+        content: content(&object(7)),
     };
     assert_eq!(holders, [holder(1), holder(2)]);
     let (waited, holders) = lan.ask(3, 9);
-    assert!(holders.is_empty() && waited <= Span::from_millis(3), "nobody has it, and all say so: {waited:?}");
+    assert!(
+        holders.is_empty() && waited <= Span::from_millis(3),
+        "nobody has it, and all say so: {waited:?}"
+    );
     // One that leaves is not asked.
     lan.handle(2, Input::Leave);
     lan.run(Span::from_millis(10));

@@ -47,13 +47,19 @@ pub struct Meta {
     pub verified: Option<String>,
     /// The header fields for HTTP's rules of caching; `None` if the object never changes.
     pub fields: Option<CacheFields>,
+    /// The values of `Link` of a document, which may lead to its next part.
+    #[serde(default)]
+    pub links: Vec<String>,
+    /// Whether only those may have it who have the credentials by which it came.
+    #[serde(default)]
+    pub is_private: bool,
 }
 
 impl Meta {
     /// Returns whether everybody may have the object: its bytes are those that a hash names.
     #[must_use]
     pub const fn is_for_all(&self) -> bool {
-        self.verified.is_some()
+        self.verified.is_some() && !self.is_private
     }
 }
 
@@ -176,11 +182,9 @@ impl Object {
     /// else the beginning of their BLAKE3.
     #[must_use]
     pub fn tag(&self) -> &str {
-        self.tag.get_or_init(|| {
-            match self.key.is_url() {
-                true => blake3::Hash::from_bytes(self.tree.id().root).to_hex()[..32].to_owned(),
-                false => self.key.as_str().to_owned(),
-            }
+        self.tag.get_or_init(|| match self.key.is_opaque() {
+            true => blake3::Hash::from_bytes(self.tree.id().root).to_hex()[..32].to_owned(),
+            false => self.key.as_str().to_owned(),
         })
     }
 

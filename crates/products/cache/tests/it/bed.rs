@@ -36,6 +36,10 @@ pub(crate) struct Page {
     pub(crate) etag: Option<String>,
     /// The pause after each 64 KiB.
     pub(crate) pause: Duration,
+    /// Where the bytes are instead.
+    pub(crate) moved_to: Option<String>,
+    /// The value of `Authorization` without which the page is refused.
+    pub(crate) wants: Option<String>,
 }
 
 impl Page {
@@ -131,6 +135,11 @@ impl Origin {
                     Err(_) => return,
                 }
             }
+            // The body of a request is read, and means nothing.
+            let length = lines
+                .iter()
+                .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            let _ = std::io::copy(&mut from.by_ref().take(length.unwrap_or(0)), &mut std::io::sink());
             let Some(path) = lines.first().and_then(|line| line.split(' ').nth(1)) else { return };
             let field = |name: &str| {
                 let of = |line: &String| {
@@ -138,13 +147,13 @@ impl Origin {
                 };
                 lines.iter().filter_map(of).find(|(n, _)| n == name).map(|(_, value)| value)
             };
-            let (range, tag) = (field("range"), field("if-none-match"));
+            let (range, tag, secret) = (field("range"), field("if-none-match"), field("authorization"));
             let told = [&range, &tag]
                 .into_iter()
                 .flatten()
                 .fold(path.to_owned(), |line, field| format!("{line} {field}"));
             self.log.lock().unwrap().push(told);
-            if self.answer(stream, path, range.as_deref(), tag.as_deref()).is_none() {
+            if self.answer(stream, path, [&range, &tag, &secret].map(Option::as_deref)).is_none() {
                 return;
             }
         }
@@ -154,8 +163,7 @@ impl Origin {
         &self,
         mut stream: &TcpStream,
         path: &str,
-        range: Option<&str>,
-        tag: Option<&str>,
+        [range, tag, secret]: [Option<&str>; 3],
     ) -> Option<()> {
         if self.is_away.load(Ordering::SeqCst) {
             stream.write_all(b"HTTP/1.1 500 Away\r\nContent-Length: 0\r\n\r\n").ok()?;
@@ -170,10 +178,19 @@ impl Origin {
             stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").ok()?;
             return Some(());
         };
+        if page.wants.is_some() && page.wants.as_deref() != secret {
+            stream.write_all(b"HTTP/1.1 401 Who\r\nContent-Length: 0\r\n\r\n").ok()?;
+            return Some(());
+        }
         let etag = page.etag.as_ref().map_or_else(String::new, |etag| format!("ETag: {etag}\r\n"));
         let fields: String = page.fields.iter().fold(etag, |all, field| all + field + "\r\n");
         if tag.is_some() && tag == page.etag.as_deref() {
             stream.write_all(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n").as_bytes()).ok()?;
+            return Some(());
+        }
+        if let Some(to) = &page.moved_to {
+            let head = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\n{fields}Content-Length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).ok()?;
             return Some(());
         }
         let length = page.body.len();
@@ -224,21 +241,21 @@ impl Cache {
     }
 
     fn of_urls(dir: TempDir, at: &str, preset: &str, sources: &[String]) -> Self {
-        Self::with_settings(dir, at, preset, sources, "")
+        Self::with_settings(dir, at, preset, sources, ["", ""])
     }
 
-    /// Starts a cache with more settings, each a line with its end.
+    /// Starts a cache with more settings, of its own and of its route.
     pub(crate) fn with_settings(
         dir: TempDir,
         at: &str,
         preset: &str,
         sources: &[String],
-        settings: &str,
+        [own, of_route]: [&str; 2],
     ) -> Self {
         let sources: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
         let text = format!(
-            "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n{settings}\n[[route]]\n\
-             at = \"{at}\"\npreset = \"{preset}\"\nsources = [{}]\n",
+            "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n{own}\n[[route]]\n\
+             at = \"{at}\"\npreset = \"{preset}\"\nsources = [{}]\n{of_route}\n",
             dir.path().join("store").display(),
             sources.join(", ")
         );

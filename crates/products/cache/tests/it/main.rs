@@ -4,7 +4,10 @@
 mod bed;
 mod clients;
 mod documents;
+mod hub;
 mod kills;
+mod lfs;
 mod neighbours;
 mod objects;
+mod private;
 mod stores;

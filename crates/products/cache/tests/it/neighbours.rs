@@ -56,7 +56,7 @@ impl Lan {
     }
 
     fn cache_in(&self, dir: TempDir, number: usize, origin: &Origin, settings: &str) -> Cache {
-        let start = || Cache::with_settings(dir, "/", "oci", &[origin.url()], settings);
+        let start = || Cache::with_settings(dir, "/", "oci", &[origin.url()], [settings, ""]);
         self.hosts[number - 1].run(start).unwrap()
     }
 
@@ -88,8 +88,11 @@ impl Lan {
     fn datagrams(&self, number: usize) -> u64 {
         let text = self.hosts[number - 1].run(|| fs::read_to_string("/proc/thread-self/net/snmp")).unwrap();
         let text = text.unwrap();
-        let rows: Vec<Vec<&str>> =
-            text.lines().filter(|line| line.starts_with("Udp:")).map(|row| row.split(' ').collect()).collect();
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .filter(|line| line.starts_with("Udp:"))
+            .map(|row| row.split(' ').collect())
+            .collect();
         let column = rows[0].iter().position(|name| *name == "OutDatagrams").unwrap();
         rows[1][column].parse().unwrap()
     }
@@ -189,7 +192,8 @@ fn a_lying_neighbour_costs_time_and_nothing_else() {
         let answer = lan.get(2, &cache, &path);
         assert!(answer.status == 200 && answer.body == body, "{} {}", answer.head, answer.text());
         let events = cache.events.lock().unwrap().clone();
-        let named = |event: &Event| matches!(event, Event::WrongBytes { source, .. } if source == "10.77.0.1");
+        let named =
+            |event: &Event| matches!(event, Event::WrongBytes { source, .. } if source == "10.77.0.1");
         assert!(events.iter().any(named), "{events:?}");
         // It is not asked again.
         let other = bytes(100_000, 5);

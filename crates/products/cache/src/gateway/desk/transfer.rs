@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anabranch_algo::Span;
 use anabranch::{Checksum, Event as GetEvent, Get, Reader};
+use anabranch_algo::Span;
 use anabranch_http::client::FetchError;
 use anabranch_net::Clock;
 
@@ -55,6 +55,8 @@ struct Plan {
     fields: Option<CacheFields>,
     media_type: String,
     sources: Vec<String>,
+    /// What goes to the sources with each request.
+    credentials: Option<String>,
     flight: Arc<Flight>,
     writer: Writer,
     /// Whether askers get nothing before the whole is verified, since anybody may have sent it.
@@ -85,6 +87,8 @@ impl Desk {
             tag: digest.map(|digest| Key::of_digest(&digest).as_str().to_owned()),
             media_type: media_type.clone(),
             fields: fields.clone(),
+            links: Vec::new(),
+            further: Vec::new(),
             how,
         };
         let mut flights = lock(&self.flights);
@@ -116,6 +120,7 @@ impl Desk {
             fields: fields.clone(),
             media_type: media_type.clone(),
             sources: target.sources.clone(),
+            credentials: target.credentials.clone(),
             flight: Arc::clone(&flight),
             writer,
             is_held: false,
@@ -157,7 +162,9 @@ impl Desk {
     /// verified. With one they get it as it comes: what is here already is then compared with what the
     /// sources send, should the neighbour fail.
     fn fetch_from_neighbours(&self, plan: &mut Plan) -> bool {
-        let (Some(lan), Some(digest)) = (&self.lan, &plan.digest) else { return false };
+        let (Some(lan), Some(digest), None) = (&self.lan, &plan.digest, &plan.credentials) else {
+            return false;
+        };
         let Some(offer) = lan.find(digest) else { return false };
         plan.is_held = !lan.is_keyed();
         let get = Get::new([&offer.uri]).map(|get| get.client(&self.transfers));
@@ -198,7 +205,9 @@ impl Desk {
         };
         match fetched {
             // Without hashes of its parts only the whole of one source says whether that source is right.
-            Err(failure @ Failure::WrongBytes(_)) if plan.digest.is_some() && (is_begun || sources.len() > 1) => {
+            Err(failure @ Failure::WrongBytes(_))
+                if plan.digest.is_some() && (is_begun || sources.len() > 1) =>
+            {
                 self.fetch_from_one(&sources, plan, failure)
             }
             fetched => fetched,
@@ -212,9 +221,14 @@ impl Desk {
     /// If the source does not have it or cannot be reached, or if it cannot be written.
     fn fetch_small(&self, plan: &mut Plan) -> Result<bool, Failure> {
         let [source] = &plan.sources[..] else { return Ok(false) };
-        let body = match small_body(&self.upstream, source) {
+        let body = match small_body(&self.upstream, source, plan.credentials.as_deref()) {
             Ok(Some(body)) => body,
-            Err(error @ (FetchError::Unreachable(_) | FetchError::NotFound(_))) => {
+            Err(
+                error @ (FetchError::Unreachable(_)
+                | FetchError::NotFound(_)
+                | FetchError::Forbidden { .. }
+                | FetchError::UnknownScheme { .. }),
+            ) => {
                 return Err(failure(&[(source.clone(), error)]));
             }
             Ok(None) | Err(_) => return Ok(false),
@@ -264,8 +278,9 @@ impl Desk {
         }
         let url = plan.sources[0].clone();
         let verified = plan.digest.map(|digest| digest.to_string());
-        let meta =
-            Meta { url: url.clone(), media_type: Some(plan.media_type), verified, fields: plan.fields };
+        let (media_type, fields, links) = (Some(plan.media_type), plan.fields, Vec::new());
+        let is_private = plan.credentials.is_some();
+        let meta = Meta { url: url.clone(), media_type, verified, fields, links, is_private };
         lock(&self.revalidated).remove(&plan.key);
         if let Err(error) = plan.writer.finish(&plan.key, &meta) {
             (self.listener)(&Event::NotStored { url, why: error.to_string() });
@@ -273,11 +288,14 @@ impl Desk {
     }
 
     /// Returns a request for the bytes of these URLs.
-    fn get(&self, sources: &[String]) -> anabranch::Result<Get> {
+    fn get(&self, sources: &[String], credentials: Option<&str>) -> anabranch::Result<Get> {
         let mut get =
             Get::new(sources)?.client(&self.transfers).progress_every(PROGRESS_EVERY).timeout(TIMEOUT);
         for via in &self.config.via {
             get = get.via(via.clone());
+        }
+        if let Some(credentials) = credentials {
+            get = get.header("Authorization", credentials);
         }
         Ok(match &self.config.ca_file {
             Some(file) => get.ca_file(file),
@@ -287,7 +305,8 @@ impl Desk {
 
     /// Reads an object from `sources` into its file, and verifies it.
     fn fetch_urls(&self, sources: &[String], plan: &mut Plan) -> Result<(), Failure> {
-        self.fetch(self.get(sources).map_err(|e| Failure::of(&e))?, plan, Giver::Sources)
+        let get = self.get(sources, plan.credentials.as_deref()).map_err(|e| Failure::of(&e))?;
+        self.fetch(get, plan, Giver::Sources)
     }
 
     /// Reads an object into its file, and verifies it.
@@ -381,7 +400,8 @@ impl Desk {
     pub(super) fn repair(&self, object: &Object, sources: &[String], block: u64) -> bool {
         let range = object.block_range(block);
         sources.iter().any(|source| {
-            let fetched = self.get(std::slice::from_ref(source)).and_then(|get| get.get_range(range.clone()));
+            let get = self.get(std::slice::from_ref(source), None);
+            let fetched = get.and_then(|get| get.get_range(range.clone()));
             match fetched.map(|bytes| object.repair(block, &bytes)) {
                 Ok(Ok(repaired)) => repaired,
                 Ok(Err(_)) | Err(_) => false,
