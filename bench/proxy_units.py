@@ -39,12 +39,12 @@ PAGE = os.path.join(ROOT, "docs", "proxy.md")
 TICKS = os.sysconf("SC_CLK_TCK")
 UNITS = ["process", "container", "guest"]
 UNIT_NEAR, UNIT_FAR = "10.80.0.254", "10.81.0.254"
-ORIGINS, SPREAD, ROUTER, DELAYED = "10.81.0.1", 32, "10.81.0.99", "10.2.255.1"
+ORIGINS, SPREAD, ROUTER, DELAYED = "10.81.0.1", 32, "10.81.0.99", "10.1.255.1"
 #: Of the cards of each unit: the others know them already when the next unit comes.
 MAC = "02:00:00:00:00:1{}"
 PORT, SOCKS = 2_000, "127.0.0.1:1080"
 WORDS = ["server", "--plain", "--quiet", "--listen", f"0.0.0.0:{PORT}", "--from", "10.80.0.0/24", "--allow", "10.81.0.0/24",
-         "--allow", "10.2.0.0/16"]
+         "--allow", "10.1.0.0/16"]
 #: Of the container and of the guest; a process that takes more is ended, too.
 MEMORY_MIB = 512
 SIZES = {"1 KB": (1_000, 1_000), "900 KB": (900_000, 200), "164 MB": (164_000_000, 5)}
@@ -258,7 +258,7 @@ class Unit:
     def network(self):
         for number, address in enumerate((UNIT_NEAR, UNIT_FAR)):
             self.ground.cable("unit", f"eth{number}", f"br{number}", [f"{address}/24"], MAC.format(number))
-        self.ground.ip("unit", f"route add 10.2.0.0/16 via {ROUTER}")
+        self.ground.ip("unit", f"route add 10.1.0.0/16 via {ROUTER}")
 
     def process(self):
         self.network()
@@ -310,7 +310,7 @@ class Unit:
             self.ground.ip("hub", f"link set tap{number} master br{number} up")
             cards += ["-netdev", f"tap,id=n{number},ifname=tap{number},script=no,downscript=no",
                       "-device", f"virtio-net-pci,netdev=n{number},mac={MAC.format(number)}"]
-        words = f"console=ttyS0 quiet reboot=t panic=-1 ip0={UNIT_NEAR}/24 ip1={UNIT_FAR}/24 route=10.2.0.0/16,{ROUTER} listens={PORT}"
+        words = f"console=ttyS0 quiet reboot=t panic=-1 ip0={UNIT_NEAR}/24 ip1={UNIT_FAR}/24 route=10.1.0.0/16,{ROUTER} listens={PORT}"
         self.child = self.ground.start(
             "hub", "qemu-system-x86_64", "-M", "pc", "-nodefaults", "-no-reboot", "-m", str(MEMORY_MIB), "-smp", str(os.cpu_count()),
             "-accel", "tcg", "-display", "none", "-serial", "stdio", "-kernel", f"{out}/vmlinuz", "-initrd", f"{out}/initrd",
