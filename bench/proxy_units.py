@@ -246,6 +246,8 @@ class Unit:
     def __init__(self, ground, name):
         self.ground, self.name, self.group = ground, name, ground.group(name)
         self.child, self.runtime, self.started_s = None, None, None
+        if name == "guest":
+            self.make_guest()
         began = time.monotonic()
         try:
             getattr(self, name)()
@@ -298,13 +300,15 @@ class Unit:
         self.runtime = [program, *(["--cgroup-manager", "cgroupfs"] if program == "crun" else [])], name
         self.child = self.ground.start(None, *self.runtime[0], "run", "--bundle", bundle, name, log="container", group=self.group)
 
-    def guest(self):
+    def make_guest(self):
         if not shutil.which("qemu-system-x86_64") or not shutil.which("cpio") or not shutil.which("apt-get"):
             raise Missing("qemu-system-x86_64, cpio or apt-get")
         out = os.path.join(self.ground.scratch, "guest")
         if not os.path.exists(f"{out}/initrd"):
             run(os.path.join(ROOT, "contrib", "guest.sh"), self.ground.options.bin, out, *WORDS)
-        cards = []
+
+    def guest(self):
+        out, cards = os.path.join(self.ground.scratch, "guest"), []
         for number in (0, 1):
             self.ground.ip("hub", f"tuntap add tap{number} mode tap")
             self.ground.ip("hub", f"link set tap{number} master br{number} up")
@@ -423,7 +427,7 @@ def draw(raw):
     for s_ms in ("0", "100"):
         key = f"sequential {s_ms}"
         row(f"1 KB × 1,000, S = {s_ms} ms: p50 / p99, ms", lambda rows, _, key=key: of(
-            rows, key, lambda run: f"{ms(run['p50_us'])} / {ms(run['p99_us'])}"), "125.5, 131.4 (see below)" if s_ms == "100" else "")
+            rows, key, lambda run: f"{ms(run['p50_us'])} / {ms(run['p99_us'])}"), "125.5, 131.4 (see above)" if s_ms == "100" else "")
         row("– CPU of the unit, µs a request", lambda rows, _, key=key: of(
             rows, key, lambda run: f"{1e6 * run['cpu_s'] / max(run['answered'], 1):.0f}"))
     for at_once in AT_ONCE:
@@ -437,9 +441,9 @@ def draw(raw):
             rows, key, lambda run: f"{100 * run['cpu_s'] / run['wall_s'] / run['cores']:.0f}"), paper)
         row("– p50 / p99, ms; failed", lambda rows, _, key=key: of(
             rows, key, lambda run: f"{ms(run['p50_us'])} / {ms(run['p99_us'])}; {sum((run.get('failed') or {}).values())}"))
-    for size, (length, _) in SIZES.items():
-        row(f"{size}: MB/s, CPU s/GB", lambda rows, _, size=size, length=length: of(
-            rows, size, lambda run: f"{run['bytes'] / run['wall_s'] / 1e6:.1f}, {1e9 * run['cpu_s'] / max(run['bytes'], 1):.2f}"))
+    for size in SIZES:
+        row(f"{size}: KB/s; CPU of the unit, ms each", lambda rows, _, size=size: of(
+            rows, size, lambda run: f"{run['bytes'] / run['wall_s'] / 1e3:,.0f}; {1e3 * run['cpu_s'] / max(run['answered'], 1):,.1f}"))
     verdicts = []
     if {"process", "container"} <= set(units):
         key = f"at once {AT_ONCE[0]}"
