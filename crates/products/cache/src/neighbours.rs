@@ -331,7 +331,7 @@ impl Machine for Neighbours {
             Input::Packet(from, bytes) => self.packet(now, from, bytes),
             Input::Ask(ticket, digest) => self.ask(now, ticket, digest),
             Input::Have(asked, at) => {
-                self.send(Some(asked.from), Message::Answer { number: asked.number, at })
+                self.send(Some(asked.from), Message::Answer { number: asked.number, at });
             }
             Input::Distrust(address) => self.distrust(now, address),
             Input::Leave => {

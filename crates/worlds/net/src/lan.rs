@@ -23,8 +23,9 @@ pub struct LanSocket {
     joined: Mutex<Vec<Ipv4Addr>>,
 }
 
-/// Whether an address is one of a LAN.
-const fn is_local(ip: Ipv4Addr) -> bool {
+/// Returns whether an address is one of a LAN: private or link-local.
+#[must_use]
+pub const fn is_local(ip: Ipv4Addr) -> bool {
     ip.is_private() || ip.is_link_local()
 }
 

@@ -43,6 +43,12 @@ pub trait Objects: Send + Sync + 'static {
     /// Fills `out` with these bytes of an object, compared with their hashes; `None` if they cannot be had.
     fn read(&self, content: &ContentId, range: Range<u64>, out: &mut Vec<u8>) -> Option<()>;
 
+    /// Returns whether a host is answered at all.
+    fn answers(&self, host: IpAddr) -> bool {
+        let _ = host;
+        true
+    }
+
     /// Hears that packets were sent, of so many bytes together.
     fn sent(&self, packets: u64, bytes: u64);
 }
@@ -132,8 +138,11 @@ impl<O: Objects> Worker<O> {
     }
 
     fn receive(&mut self, now: Time, buffers: &mut RecvBuffers) -> io::Result<RecvOutcome> {
-        let (publisher, queue) = (&mut self.publisher, &mut self.queue);
+        let (publisher, queue, objects) = (&mut self.publisher, &mut self.queue, &self.objects);
         self.udp.recv(buffers, |received| {
+            if !objects.answers(received.from.ip()) {
+                return;
+            }
             for datagram in received.datagrams() {
                 publisher.handle(now, (received.from.into(), datagram));
                 while let Output::Send(reply) = publisher.poll(now) {

@@ -16,6 +16,7 @@ use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::tree::ChainingValue;
 use anabranch_mmtp::uri::Uri;
+use anabranch_net::lan::is_local;
 use anabranch_net::{Clock, Interest, LanSocket, Poller, WakeReceiver, Waker};
 
 use super::status::{Count, Counters};
@@ -314,6 +315,11 @@ impl Objects for Shelf {
         out.clear();
         out.resize((range.end - range.start) as usize, 0);
         self.open(&content.root)?.read_at(range.start, out).ok()
+    }
+
+    /// The socket is open to all that can reach this host.
+    fn answers(&self, host: IpAddr) -> bool {
+        matches!(host.to_canonical(), IpAddr::V4(host) if is_local(host))
     }
 
     fn sent(&self, _: u64, bytes: u64) {
