@@ -4,13 +4,14 @@ use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anabranch_algo::Span;
 use anabranch_cache::digest::{Digest, HashKind};
 use anabranch_cache::gateway::Event;
 use anabranch_cache::store::{Key, Meta, Store, Writer};
-use anabranch_net::Namespace;
 use anabranch_net::testing::refused;
+use anabranch_net::{Clock, Namespace};
 use tempfile::TempDir;
 
 use crate::bed::{Answer, Cache, Origin, Page, bytes, sha256};
@@ -205,7 +206,7 @@ fn a_lying_neighbour_costs_time_and_nothing_else() {
 }
 
 /// Takes a neighbour from the LAN while it sends an object, and returns how long the object took in all.
-fn death_in_the_middle(settings: &str) -> Option<Duration> {
+fn death_in_the_middle(settings: &str) -> Option<Span> {
     const LENGTH: usize = 30_000_000;
     let lan = Lan::new(3)?;
     let (origin, body) = (lan.origin(3), bytes(LENGTH, 6));
@@ -216,14 +217,15 @@ fn death_in_the_middle(settings: &str) -> Option<Duration> {
     lan.wait_until(|| lan.number(1, &first, "objects") == 1, "it is stored");
     let second = lan.cache(2, &origin, settings);
     lan.wait_for_neighbours(2, &second, 1);
-    let begun = Instant::now();
+    let clock = Clock::start();
+    let begun = clock.now();
     let answer = thread::scope(|scope| {
         let asker = scope.spawn(|| lan.get(2, &second, &path));
         lan.wait_until(|| lan.number(2, &second, "neighbour_bytes") > 0, "the neighbour sends");
         ip(&lan.hub, "link set port1 down");
         asker.join().unwrap()
     });
-    let took = begun.elapsed();
+    let took = clock.now().since(begun);
     assert!(answer.status == 200 && answer.body == body, "{} {}", answer.head, answer.body.len());
     let brought = lan.number(2, &second, "neighbour_bytes");
     assert!(brought < LENGTH as u64, "it died in the middle");
@@ -233,7 +235,7 @@ fn death_in_the_middle(settings: &str) -> Option<Duration> {
 #[test]
 fn a_neighbour_may_die_in_the_middle() {
     if let Some(took) = death_in_the_middle(SHARES) {
-        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert!(took < Span::from_secs(10), "{took:?}");
     }
 }
 
@@ -244,6 +246,6 @@ fn a_neighbour_may_die_after_its_bytes_were_handed_on() {
     anabranch_net::testing::write_secret(&key, "sixteen bytes or more").unwrap();
     let keyed = format!("{SHARES}key_file = \"{}\"\n", key.display());
     if let Some(took) = death_in_the_middle(&keyed) {
-        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert!(took < Span::from_secs(10), "{took:?}");
     }
 }

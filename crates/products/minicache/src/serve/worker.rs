@@ -215,13 +215,13 @@ impl Worker {
         if let Ok((stream, _)) = &accepted {
             self.refuse(stream);
         }
-        let is_refused = accepted.is_ok();
+        let is_refused = had && accepted.is_ok();
         drop(accepted);
         self.spare = spare().ok();
-        if !(had && is_refused) && !self.is_deaf {
+        if !self.is_deaf && !is_refused {
             self.is_deaf = self.epoll.delete(&self.socket).is_ok();
         }
-        had && is_refused
+        is_refused
     }
 
     /// Tells a client that there are too many connections.
