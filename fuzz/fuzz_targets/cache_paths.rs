@@ -15,7 +15,7 @@ const SOURCES: &str = "sources = [\"http://a.example/s\"]";
 fn settings() -> &'static Config {
     static READ: OnceLock<Config> = OnceLock::new();
     READ.get_or_init(|| {
-        let presets = ["files", "pypi", "nix", "oci", "apt", "casync"];
+        let presets = ["files", "pypi", "nix", "oci", "apt", "casync", "ostree", "huggingface", "git-lfs"];
         let routes: String = presets
             .iter()
             .map(|p| format!("[[route]]\nat = \"/{p}\"\npreset = \"{p}\"\n{SOURCES}\n"))

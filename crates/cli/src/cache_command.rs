@@ -49,6 +49,10 @@ pub struct Cache {
     #[arg(long)]
     pub check: bool,
 
+    /// Share objects that have a hash with caches of this LAN, as `[neighbours]` in FILE does
+    #[arg(long)]
+    pub neighbours: bool,
+
     /// Print what happens as JSON, one object a line
     #[arg(long)]
     pub json: bool,
@@ -85,7 +89,10 @@ pub fn cache(args: &Cache) -> Outcome {
 }
 
 fn run(args: &Cache) -> Outcome {
-    let config = load(&args.config)?;
+    let mut config = load(&args.config)?;
+    if args.neighbours {
+        config.neighbours.get_or_insert_default();
+    }
     if args.check {
         return Ok(());
     }

@@ -4,11 +4,14 @@
 //! own threads until it is stopped or dropped. [`Serve::run`] serves too, but blocks the calling thread until
 //! the end, and reports events on it.
 //!
+//! [`ObjectServer`] serves the objects of a store that the caller has, such as a cache's.
+//!
 //! First the sockets are bound, so that a port in use is noticed before anything is hashed. Then the files
 //! are hashed. Then each UDP socket gets a thread, HTTP gets another, and one more waits for the end.
 
 mod catalog_site;
 mod listen;
+mod objects;
 mod peers;
 mod publish;
 mod source;
@@ -21,6 +24,7 @@ use std::sync::Arc;
 use anabranch_algo::Rate;
 
 pub use crate::report::source::{Offer, Stats};
+pub use objects::{ObjectServer, Objects};
 pub use source::Source;
 
 use crate::catalog::builder::Builder;

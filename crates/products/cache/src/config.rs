@@ -48,8 +48,24 @@ pub struct Config {
     pub via: Vec<String>,
     /// A PEM file of certificates that are believed besides the system's.
     pub ca_file: Option<PathBuf>,
+    /// How objects are shared with caches of the LAN; `None` if they are not.
+    pub neighbours: Option<NeighbourConfig>,
     /// The content-addressed stores in front of which the cache stands, those with the longest path first.
     pub routes: Vec<Route>,
+}
+
+/// How objects are shared with caches of the LAN.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeighbourConfig {
+    /// The interfaces to use; all that have a private address if there is none.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+    /// The UDP port at which this cache is asked; mmTP has the next one. The system chooses both if there is
+    /// none.
+    pub port: Option<u16>,
+    /// A file with a secret that all neighbours have; others are not heard.
+    pub key_file: Option<PathBuf>,
 }
 
 /// One store and its mirrors.
@@ -63,6 +79,8 @@ pub struct Route {
     pub sources: Vec<String>,
     /// The URLs below which an index names its files, which are mirrors of each other, too.
     pub files: Vec<String>,
+    /// Whether the credentials of a client go to the sources with its request.
+    pub pass_credentials: bool,
 }
 
 /// A problem in the settings.
@@ -84,6 +102,7 @@ struct RawConfig {
     #[serde(default)]
     via: Vec<String>,
     ca_file: Option<PathBuf>,
+    neighbours: Option<NeighbourConfig>,
     #[serde(default, rename = "route")]
     routes: Vec<toml::Spanned<RawRoute>>,
 }
@@ -96,6 +115,8 @@ struct RawRoute {
     sources: Vec<String>,
     #[serde(default)]
     files: Vec<String>,
+    #[serde(default)]
+    pass_credentials: bool,
 }
 
 impl Config {
@@ -105,7 +126,7 @@ impl Config {
     /// The first problem, with its line.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let line_of = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
-        let raw: RawConfig = toml::from_str(text).map_err(|e| {
+        let mut raw: RawConfig = toml::from_str(text).map_err(|e| {
             let what = e.message().trim().replace('\n', "; ");
             ConfigError { line: e.span().map(|span| line_of(span.start)), what }
         })?;
@@ -119,7 +140,7 @@ impl Config {
             return Err(wrong(format!("there must be 1 to {ROUTES_MAX} tables [[route]]")));
         }
         let mut routes = Vec::new();
-        for raw in raw.routes {
+        for raw in std::mem::take(&mut raw.routes) {
             let line = Some(line_of(raw.span().start));
             let route = Route::of(raw.into_inner()).map_err(|what| ConfigError { line, what })?;
             if routes.iter().any(|known: &Route| known.at == route.at) {
@@ -128,8 +149,11 @@ impl Config {
             routes.push(route);
         }
         routes.sort_by_key(|route| std::cmp::Reverse(route.at.len()));
-        let (directory, via, ca_file) = (raw.directory, raw.via, raw.ca_file);
-        Ok(Self { listen, directory, capacity_bytes, via, ca_file, routes })
+        if let Some(port @ (0 | u16::MAX)) = raw.neighbours.as_ref().and_then(|n| n.port) {
+            return Err(wrong(format!("neighbours: port: {port} is none, or has no next one")));
+        }
+        let RawConfig { directory, via, ca_file, neighbours, .. } = raw;
+        Ok(Self { listen, directory, capacity_bytes, via, ca_file, neighbours, routes })
     }
 
     /// Returns the route of a path and the names after the route's own.
@@ -163,7 +187,15 @@ impl Route {
             files = sources.iter().filter_map(|source| files_of_index(source)).collect();
             files.dedup();
         }
-        Ok(Self { at: at.into_iter().map(str::to_owned).collect(), preset, sources, files })
+        let origin = |url: &String| Url::parse(url).map(|url| url.origin().ascii_serialization()).ok();
+        let mut origins: Vec<_> = sources.iter().chain(&files).map(origin).collect();
+        origins.dedup();
+        // A name and a password are for one server.
+        if raw.pass_credentials && origins.len() > 1 {
+            return Err("pass_credentials: all sources and files must be at one server".to_owned());
+        }
+        let (at, pass_credentials) = (at.into_iter().map(str::to_owned).collect(), raw.pass_credentials);
+        Ok(Self { at, preset, sources, files, pass_credentials })
     }
 
     /// Returns the path of the route, with a slash at its end.
@@ -267,8 +299,15 @@ mod tests {
                 "preset = \"apt\"\nfiles = [\"http://f.example\"]",
                 "files: only the preset pypi",
             ),
+            (
+                "preset = \"apt\"",
+                "preset = \"apt\"\npass_credentials = true",
+                "line 3: pass_credentials: all sources and files must be at one server",
+            ),
             ("1.5 GiB", "lots", "capacity: `lots` is no amount"),
             ("1.5 GiB", "1.5 kB", "less than"),
+            ("[[route]]", "[neighbours]\nport = 65535\n[[route]]", "neighbours: port: 65535"),
+            ("[[route]]", "[neighbours]\nports = 1\n[[route]]", "line 4: unknown field `ports`"),
             ("directory", "listen = \"8470\"\ndirectory", "listen: `8470` is no ADDRESS:PORT"),
         ] {
             let error = Config::parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();

@@ -11,12 +11,13 @@
 //!
 //! `site` speaks with the server. `desk` decides what is answered; `desk/documents` has the short
 //! documents that may change, `desk/transfer` the fetches by [`anabranch::Get`]. `flight` is a fetch with
-//! all its askers, `upstream` asks servers for documents and heads, `status` has the numbers, `event` what
-//! the user is told.
+//! all its askers, `lan` speaks with caches of the LAN, `upstream` asks servers for documents and heads,
+//! `status` has the numbers, `event` what the user is told.
 
 mod desk;
 mod event;
 mod flight;
+mod lan;
 mod site;
 mod status;
 mod upstream;
@@ -55,7 +56,7 @@ impl Gateway {
     /// Starts a cache. `listener` is called with what the user should know, on several threads.
     ///
     /// # Errors
-    /// If the store cannot be opened, the address is taken, or a link or a file of the settings cannot be
+    /// If the store cannot be opened, an address is taken, or a link or a file of the settings cannot be
     /// used.
     pub fn start(
         config: Config,

@@ -9,6 +9,8 @@
 //! | `oci` | `…/blobs/DIGEST`, `…/manifests/DIGEST` | `…/manifests/TAG`, `…/tags/list`, `/v2/` |
 //! | `apt` | `…/by-hash/SHA256/HASH`, `…/by-hash/SHA512/HASH` | lists; `pool/`, whose files never change |
 //! | `casync` | chunks that are not compressed (SHA-512/256) | `.cacnk` chunks, which never change; indexes |
+//! | `git-lfs` | all: each URL ends in the SHA-256 | – |
+//! | `huggingface` | files in Git LFS, by the SHA-256 that the hub says | other files; lists in JSON |
 //! | `ostree` | commits, directories (SHA-256) | `.filez` files, which stay; refs, summaries, deltas |
 //!
 //! A preset is refused nothing but paths: a path that the store cannot have is answered with 404, and no
@@ -16,6 +18,8 @@
 
 mod apt;
 mod casync;
+mod git_lfs;
+mod huggingface;
 mod nix;
 mod oci;
 mod ostree;
@@ -29,7 +33,7 @@ use crate::config::Route;
 
 pub use crate::preset_names::Preset;
 pub use pypi::rewrite_index;
-pub use target::{Document, StorePath, Target, TargetKind, UNKNOWN_TYPE};
+pub use target::{Document, Resolution, StorePath, Target, TargetKind, UNKNOWN_TYPE};
 
 /// Returns what a path of a route stands for; `None` if the store has no such path.
 #[must_use]
@@ -43,6 +47,8 @@ pub fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
         Preset::Apt => apt::kind(path)?,
         Preset::Casync => casync::kind(path)?,
         Preset::Ostree => ostree::kind(path)?,
+        Preset::GitLfs => git_lfs::kind(path)?,
+        Preset::HuggingFace => huggingface::kind(path)?,
     };
-    Some(Target { sources: path.below(&route.sources), kind, media_type })
+    Some(Target { sources: path.below(&route.sources), kind, media_type, credentials: None })
 }

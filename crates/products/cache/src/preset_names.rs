@@ -17,6 +17,10 @@ pub enum Preset {
     Casync,
     /// A repository of OSTree, as Flatpak and rpm-ostree have them.
     Ostree,
+    /// The hub of Hugging Face, or a mirror of it.
+    HuggingFace,
+    /// A storage of objects of Git LFS.
+    GitLfs,
 }
 
 /// All presets and their names.
@@ -28,6 +32,8 @@ const PRESETS: &[(&str, Preset)] = &[
     ("apt", Preset::Apt),
     ("casync", Preset::Casync),
     ("ostree", Preset::Ostree),
+    ("huggingface", Preset::HuggingFace),
+    ("git-lfs", Preset::GitLfs),
 ];
 
 impl Preset {

@@ -82,7 +82,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("products/house", &["algo", "net"]),
     ("products/anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http", "house"]),
     ("products/network", &["algo", "topology", "mmtp", "overlay", "net", "anabranch"]),
-    ("products/cache", &["algo", "net", "http", "anabranch"]),
+    ("products/cache", &["algo", "mmtp", "net", "http", "anabranch"]),
     ("products/daemon", &["net", "anabranch"]),
     ("products/minicache", &["algo", "mmtp", "net", "http", "anabranch", "cache"]),
     ("products/proxy", &["algo", "mptcp", "net", "mptcp-udp", "kernel", "http", "house"]),

@@ -28,12 +28,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use anabranch::serve::ObjectServer;
 use anabranch_net::{WakeReceiver, Waker};
 
 use crate::image::Image;
 pub use event::Event;
 pub use fill::{FillError, Origins};
-use mmtp::MmtpWorker;
 pub use settings::Settings;
 use site::Site;
 use worker::Worker;
@@ -47,7 +47,7 @@ const END_POLLS_MAX: u32 = 1_000;
 /// A running server. It ends when it is dropped.
 pub struct Serving {
     address: SocketAddr,
-    mmtp: Option<SocketAddr>,
+    mmtp: Option<ObjectServer>,
     wakers: Vec<Waker>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     site: Arc<Site>,
@@ -73,15 +73,11 @@ impl Serving {
         let site = Arc::new(Site::new(image, settings, Arc::new(listener))?);
         let mut serving = Self { address, mmtp: None, wakers: Vec::new(), threads: Vec::new(), site };
         if let Some(address) = mmtp {
-            let secret = anabranch::secret().map_err(io::Error::other)?;
-            let listen = || MmtpWorker::new(&serving.site, address, secret);
-            let worker = match comes_after {
-                true => patiently(listen, io::Error::kind, io::ErrorKind::AddrInUse)?,
-                false => listen()?,
-            };
-            serving.mmtp = Some(worker.address());
-            serving.wakers.push(worker.waker());
-            serving.threads.push(thread::Builder::new().name("udp".into()).spawn(move || worker.run())?);
+            let start = || ObjectServer::start(Arc::clone(&serving.site), address);
+            serving.mmtp = Some(match comes_after {
+                true => patiently(start, io::Error::kind, io::ErrorKind::AddrInUse)?,
+                false => start()?,
+            });
         }
         for _ in 0..count {
             let wake = WakeReceiver::new()?;
@@ -100,8 +96,8 @@ impl Serving {
 
     /// Returns the UDP address of mmTP, if the objects are offered by it.
     #[must_use]
-    pub const fn mmtp_address(&self) -> Option<SocketAddr> {
-        self.mmtp
+    pub fn mmtp_address(&self) -> Option<SocketAddr> {
+        self.mmtp.as_ref().map(ObjectServer::address)
     }
 
     /// Returns the image.
@@ -136,6 +132,7 @@ pub fn patiently<T, E, K: PartialEq>(
 impl Drop for Serving {
     fn drop(&mut self) {
         self.site.stop();
+        self.mmtp = None;
         self.wakers.iter().for_each(Waker::wake);
         for thread in self.threads.drain(..) {
             let _ = thread.join();

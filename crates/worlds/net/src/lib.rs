@@ -11,10 +11,12 @@
 //! **Map.**
 //! * [`capabilities`]: the privileges of this process.
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
+//! * [`counters`]: numbers that only grow, in a table.
 //! * [`udp`]: [`Udp`], one socket of a source ([`Udp::listen`]) or of a subflow ([`Udp::connect`]).
 //! * [`interface`]: [`interfaces`], the interfaces of this host.
 //! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
 //!   default set.
+//! * [`lan`]: [`LanSocket`], datagrams to all hosts of a LAN.
 //! * [`limits`]: [`Limits`], the rate at which a transfer may receive, in all and over each egress.
 //! * `marked`: how [`udp`] sends packets with a DSCP.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
@@ -42,8 +44,10 @@
 
 pub mod capabilities;
 pub mod clock;
+pub mod counters;
 pub mod egress;
 pub mod interface;
+pub mod lan;
 pub mod limits;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod marked;
@@ -74,6 +78,7 @@ pub mod via;
 pub use clock::Clock;
 pub use egress::{Egress, other_egresses, usable_egresses};
 pub use interface::{Interface, interfaces, is_link_local};
+pub use lan::LanSocket;
 pub use limits::{Limits, SharedLimit};
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;

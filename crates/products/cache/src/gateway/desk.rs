@@ -13,12 +13,13 @@ use anabranch_http::server::ResourceRequest;
 
 use super::event::Event;
 use super::flight::{Failure, Flight};
-use super::status::{Count, Counters};
+use super::lan::Lan;
+use super::status::{self, Count, Counters};
 use super::upstream::Upstream;
 use crate::config::{Config, Route};
 use crate::digest::Digest;
 use crate::freshness::{CacheFields, Verdict};
-use crate::preset::{StorePath, Target, TargetKind, target};
+use crate::preset::{Document, Resolution, StorePath, Target, TargetKind, target};
 use crate::store::{Key, Object, ReadError, Store};
 
 /// The most fetches of objects at once; further ones are refused until one ends.
@@ -34,6 +35,10 @@ pub(super) struct Answer {
     pub(super) media_type: String,
     /// The header fields of the server, if the bytes may change.
     pub(super) fields: Option<CacheFields>,
+    /// The values of `Link` of a document.
+    pub(super) links: Vec<String>,
+    /// Further header fields that the store's clients need.
+    pub(super) further: Vec<(String, String)>,
     /// How the cache came by it (RFC 9211 §2.2), such as `hit`.
     pub(super) how: &'static str,
 }
@@ -63,7 +68,9 @@ pub(super) struct Desk {
     background: Mutex<BTreeSet<Key>>,
     /// The fields of objects that their server has called unchanged since they were stored.
     revalidated: Mutex<BTreeMap<Key, CacheFields>>,
-    counters: Counters,
+    counters: Arc<Counters>,
+    /// The caches of the LAN; `None` if objects are not shared.
+    lan: Option<Lan>,
     listener: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
@@ -96,8 +103,16 @@ fn fields_of(head: &Head) -> CacheFields {
 /// Says why none of several servers has answered.
 fn failure(errors: &[(String, FetchError)]) -> Failure {
     let said: Vec<String> = errors.iter().map(|(url, error)| format!("{url}: {error}")).collect();
+    let said = said.join("; ");
     let is_missing = errors.iter().all(|(_, error)| matches!(error, FetchError::NotFound(_)));
-    if is_missing { Failure::NotFound(said.join("; ")) } else { Failure::Upstream(said.join("; ")) }
+    let is_refused = errors
+        .iter()
+        .any(|(_, error)| matches!(error, FetchError::Forbidden { .. } | FetchError::UnknownScheme { .. }));
+    match (is_missing, is_refused) {
+        (true, _) => Failure::NotFound(said),
+        (false, true) => Failure::Forbidden(said),
+        (false, false) => Failure::Upstream(said),
+    }
 }
 
 impl Desk {
@@ -110,7 +125,9 @@ impl Desk {
         let transfers = Client::new().map_err(|e| e.to_string())?;
         let stop = Stop::new().map_err(|e| e.to_string())?;
         let (flights, asking, background, revalidated) = Default::default();
-        let counters = Counters::default();
+        let counters = Arc::new(Counters::default());
+        let share = |config| Lan::start(config, store.clone(), Arc::clone(&counters));
+        let lan = config.neighbours.as_ref().map(share).transpose()?;
         Ok(Self {
             config,
             store,
@@ -122,6 +139,7 @@ impl Desk {
             background,
             revalidated,
             counters,
+            lan,
             listener,
         })
     }
@@ -131,14 +149,19 @@ impl Desk {
         self.stop.stop();
     }
 
+    /// Returns the number of caches of the LAN that are known.
+    fn neighbours(&self) -> u64 {
+        self.lan.as_ref().map_or(0, Lan::count)
+    }
+
     /// Returns all numbers as JSON.
     pub(super) fn json(&self) -> String {
-        self.counters.json(&self.store.counters())
+        status::json(&self.counters, &self.store.counters(), self.neighbours())
     }
 
     /// Returns all numbers for Prometheus.
     pub(super) fn prometheus(&self) -> String {
-        self.counters.prometheus(&self.store.counters())
+        status::prometheus(&self.counters, &self.store.counters(), self.neighbours())
     }
 
     /// Tells the user that a request for `path` failed.
@@ -157,7 +180,10 @@ impl Desk {
     ) -> Option<(&Route, usize, Target)> {
         let (directory, query, accept) = (request.path.directory, request.query, request.accept);
         let (route, below) = self.config.route(names)?;
-        let target = target(route, &StorePath { names: below, directory, query, accept })?;
+        let mut target = target(route, &StorePath { names: below, directory, query, accept })?;
+        if route.pass_credentials {
+            target.credentials = request.authorization.map(str::to_owned);
+        }
         Some((route, below.len(), target))
     }
 
@@ -176,6 +202,51 @@ impl Desk {
             TargetKind::Unchanging => self.lasting(Key::of_url(&target.sources[0]), None, target),
             TargetKind::File => self.file(target),
             TargetKind::Document(document) => self.document(route, depth, document, target),
+            TargetKind::Resolved { lasts } => self.resolved(route, depth, lasts, target),
+        }
+    }
+
+    /// Answers with a file of which its server says the hash: asks for that first.
+    fn resolved(
+        self: &Arc<Self>,
+        route: &Route,
+        depth: usize,
+        lasts: bool,
+        target: &Target,
+    ) -> Result<Answer, Failure> {
+        let document = Document { is_resolution: true, lasts, ..Document::PLAIN };
+        let said = self.document(route, depth, document, target)?;
+        let resolution: Resolution = serde_json::from_slice(&self.text(said.body)?)
+            .map_err(|e| Failure::Store(format!("what the store has of it cannot be read: {e}")))?;
+        let digest = resolution.digest();
+        let url = || format!("{} {}", resolution.etag.as_deref().unwrap_or_default(), target.sources[0]);
+        let key = digest.as_ref().map_or_else(|| Key::of_url(&url()), Key::of_digest);
+        let mut answer = match (&digest, &resolution.etag) {
+            // Without a tag nothing says whether it is still the same.
+            (None, None) => self.file(target)?,
+            _ => self.lasting(key, digest, target)?,
+        };
+        if let Some(etag) = &resolution.etag {
+            answer.tag = Some(etag.trim_start_matches("W/").trim_matches('"').to_owned());
+        }
+        if let Some(media_type) = resolution.media_type {
+            answer.media_type = media_type;
+        }
+        answer.fields = answer.fields.or(said.fields.filter(|_| !lasts));
+        answer.further = resolution.fields;
+        Ok(answer)
+    }
+
+    /// Returns the bytes of a document.
+    fn text(&self, body: Source) -> Result<Vec<u8>, Failure> {
+        let lost = |e: ReadError| Failure::Store(e.to_string());
+        match body {
+            Source::Text(text) => Ok(text),
+            Source::Object(object, _) => {
+                let mut text = vec![0; object.length() as usize];
+                self.read_object(&object, &[], 0, &mut text).map(|()| text).map_err(lost)
+            }
+            Source::Flight(_) => Err(Failure::Busy("it is being fetched: ask again".to_owned())),
         }
     }
 
@@ -186,6 +257,9 @@ impl Desk {
         digest: Option<Digest>,
         target: &Target,
     ) -> Result<Answer, Failure> {
+        // What has a hash may be what everybody gets.
+        let is_own = target.credentials.is_some() && (digest.is_none() || self.store.peek(&key).is_none());
+        let key = if is_own { target.own_key(key) } else { key };
         if let Some(object) = self.store.get(&key) {
             self.counters.count(Count::Hits);
             return Ok(Self::stored(object, target, None, "hit"));
@@ -195,7 +269,7 @@ impl Desk {
 
     /// Answers with a file that may change. A file without a fresh copy costs a request for its head.
     fn file(self: &Arc<Self>, target: &Target) -> Result<Answer, Failure> {
-        let key = Key::of_url(&target.sources[0]);
+        let key = target.own_key(Key::of_url(&target.sources[0]));
         let stored = self.store.get(&key).map(|object| (self.fields(&object), object));
         let verdict = stored.as_ref().map(|(fields, _)| fields.verdict(now_s()));
         let stored = match stored {
@@ -207,7 +281,8 @@ impl Desk {
         };
         let mut errors = Vec::new();
         for url in &target.sources {
-            match self.upstream.fetch(url, &RequestKind::Metadata, "*/*") {
+            let credentials = target.credentials.as_deref();
+            match self.upstream.fetch(url, &RequestKind::Metadata, "*/*", credentials) {
                 Ok((head, _)) => {
                     let new = fields_of(&head);
                     if let Some((old, object)) = stored {
@@ -242,7 +317,9 @@ impl Desk {
     ) -> Answer {
         let media_type = object.meta().media_type.clone().unwrap_or_else(|| target.media_type.to_owned());
         let tag = Some(object.tag().to_owned());
-        Answer { body: Source::Object(object, target.sources.clone()), tag, media_type, fields, how }
+        let links = object.meta().links.clone();
+        let body = Source::Object(object, target.sources.clone());
+        Answer { body, tag, media_type, fields, links, further: Vec::new(), how }
     }
 
     /// Returns the newest fields of a stored object.

@@ -20,6 +20,8 @@ pub(super) const WAITED_FOR_BYTES: u64 = 1 << 20;
 pub(super) enum Failure {
     /// No source has it: 404.
     NotFound(String),
+    /// A source wants other credentials, or does not allow it: 403, where a client's go to the source.
+    Forbidden(String),
     /// The sources failed: 502.
     Upstream(String),
     /// The sources sent wrong bytes: 502.
@@ -36,6 +38,7 @@ impl Failure {
         match error.kind() {
             anabranch::ErrorKind::NotFound => Self::NotFound(error.to_string()),
             anabranch::ErrorKind::Corrupt => Self::WrongBytes(error.to_string()),
+            anabranch::ErrorKind::Refused => Self::Forbidden(error.to_string()),
             _ => Self::Upstream(error.to_string()),
         }
     }
@@ -49,6 +52,7 @@ impl Failure {
     pub(super) fn why(&self) -> &str {
         match self {
             Self::NotFound(why)
+            | Self::Forbidden(why)
             | Self::Upstream(why)
             | Self::WrongBytes(why)
             | Self::Busy(why)

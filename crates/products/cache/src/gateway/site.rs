@@ -11,10 +11,12 @@ use anabranch_net::prometheus::MEDIA_TYPE;
 use super::desk::{Answer, Desk, Source, now_s};
 use super::flight::Failure;
 use crate::freshness::CacheFields;
-use crate::preset::{Target, TargetKind};
+use crate::preset::{Resolution, Target, TargetKind};
 
 /// The field of an object that never changes.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
+/// The same for one that only this client may have.
+const FOR_ONE: &str = "private, max-age=31536000, immutable";
 const JSON: &str = "application/json";
 
 /// The contents of a cache, for the server.
@@ -49,8 +51,16 @@ impl Site {
             // Links of the page are relative to it.
             return Ok(PathLookup::Moved(format!("{}/", request.path.encode())));
         }
-        let answer = self.0.answer(route, depth, &target)?;
-        resource(answer, &target).map(PathLookup::Found)
+        let answer = self.0.answer(route, depth, &target).and_then(|answer| resource(answer, &target));
+        match answer {
+            Err(Failure::Forbidden(why)) if route.pass_credentials => {
+                // A client that has sent none may have some.
+                let refusal =
+                    if target.credentials.is_some() { Refusal::Forbidden } else { Refusal::Unauthorized };
+                Ok(PathLookup::Refused(refusal, why))
+            }
+            answer => answer.map(PathLookup::Found),
+        }
     }
 }
 
@@ -65,7 +75,8 @@ fn resource(answer: Answer, target: &Target) -> Result<Resource<Source>, Failure
         vec![("cache-status", format!("anabranch; {}", answer.how).into())];
     match (&target.kind, answer.fields) {
         (TargetKind::Object(_) | TargetKind::Unchanging, _) | (_, None) => {
-            fields.push(("cache-control", FOR_EVER.into()));
+            let value = if target.credentials.is_some() { FOR_ONE } else { FOR_EVER };
+            fields.push(("cache-control", value.into()));
         }
         (_, Some(answered)) => {
             fields.push(("age", answered.age_s(now_s()).to_string().into()));
@@ -77,12 +88,18 @@ fn resource(answer: Answer, target: &Target) -> Result<Resource<Source>, Failure
             fields.extend(all.into_iter().filter_map(|(name, value)| Some((name, value?.into()))));
         }
     }
+    for (name, value) in answer.further {
+        // Only names that a preset knows are handed on.
+        fields.extend(
+            Resolution::FIELDS.iter().find(|known| **known == name).map(|name| (*name, value.into())),
+        );
+    }
     Ok(Resource {
         content: answer.body,
         length,
         etag: answer.tag.map(|tag| format!("\"{tag}\"")),
         media_type: answer.media_type.into(),
-        links: Vec::new(),
+        links: answer.links,
         fields,
     })
 }
@@ -98,7 +115,7 @@ impl ContentProvider for Site {
             self.0.failed(&request.path.encode(), &failure);
             match failure {
                 Failure::NotFound(why) => PathLookup::NotFound(why),
-                Failure::Upstream(why) | Failure::WrongBytes(why) => {
+                Failure::Upstream(why) | Failure::WrongBytes(why) | Failure::Forbidden(why) => {
                     PathLookup::Refused(Refusal::BadGateway, why)
                 }
                 Failure::Busy(why) => PathLookup::Refused(Refusal::Busy, why),

@@ -1,8 +1,6 @@
 //! What a cache has done, as JSON and for Prometheus.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use anabranch_net::prometheus::{Exposition, Kind};
+use anabranch_net::counters::{Counted, Row, exposition};
 
 use crate::store::StoreCounters;
 
@@ -27,76 +25,63 @@ pub(super) enum Count {
     Repaired,
     /// Sources that sent wrong bytes, each time.
     Lies,
+    /// Objects that came from caches of the LAN.
+    Neighbours,
+    /// Bytes of these.
+    NeighbourBytes,
+    /// Times that a cache of the LAN fetched an object here.
+    Shared,
+    /// Bytes that were sent to them.
+    SharedBytes,
 }
 
-/// Every number: its name, its help, and itself.
-const ALL: &[(&str, &str, Count)] = &[
-    ("hits", "Requests that were answered from the store.", Count::Hits),
-    ("misses", "Requests that began a fetch.", Count::Misses),
-    ("joined", "Requests that joined the fetch of another one.", Count::Joined),
-    ("revalidated", "Stored answers that their server said are unchanged.", Count::Revalidated),
-    ("stale", "Stored answers that were used although they were stale.", Count::Stale),
-    ("failed", "Requests that were refused because their sources failed.", Count::Failed),
-    ("fetched_bytes", "Bytes that were fetched from sources.", Count::FetchedBytes),
-    ("repaired_blocks", "Damaged blocks that were fetched anew.", Count::Repaired),
-    ("wrong_sources", "Times that a source sent wrong bytes.", Count::Lies),
-];
+impl Counted for Count {
+    const ALL: &'static [(&'static str, &'static str, Self)] = &[
+        ("hits", "Requests that were answered from the store.", Self::Hits),
+        ("misses", "Requests that began a fetch.", Self::Misses),
+        ("joined", "Requests that joined the fetch of another one.", Self::Joined),
+        ("revalidated", "Stored answers that their server said are unchanged.", Self::Revalidated),
+        ("stale", "Stored answers that were used although they were stale.", Self::Stale),
+        ("failed", "Requests that were refused because their sources failed.", Self::Failed),
+        ("fetched_bytes", "Bytes that were fetched from sources.", Self::FetchedBytes),
+        ("repaired_blocks", "Damaged blocks that were fetched anew.", Self::Repaired),
+        ("wrong_sources", "Times that a source sent wrong bytes.", Self::Lies),
+        ("from_neighbours", "Objects that came from caches of the LAN.", Self::Neighbours),
+        ("neighbour_bytes", "Bytes of objects that came from caches of the LAN.", Self::NeighbourBytes),
+        ("shared", "Times that a cache of the LAN fetched an object.", Self::Shared),
+        ("shared_bytes", "Bytes that were sent to caches of the LAN.", Self::SharedBytes),
+    ];
+
+    fn place(self) -> usize {
+        self as usize
+    }
+}
 
 /// The numbers of a cache since its start.
-#[derive(Debug, Default)]
-pub(super) struct Counters([AtomicU64; ALL.len()]);
+pub(super) type Counters = anabranch_net::counters::Counters<Count>;
 
-impl Counters {
-    /// Adds one.
-    pub(super) fn count(&self, what: Count) {
-        self.add(what, 1);
-    }
-
-    /// Adds `number`.
-    pub(super) fn add(&self, what: Count, number: u64) {
-        self.0[what as usize].fetch_add(number, Ordering::Relaxed);
-    }
-
-    fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        ALL.iter().map(|(name, help, what)| (*name, *help, self.0[*what as usize].load(Ordering::Relaxed)))
-    }
-
-    /// Returns all numbers as one JSON object.
-    pub(super) fn json(&self, store: &StoreCounters) -> String {
-        let mut all = serde_json::Map::new();
-        for (name, _, value) in
-            self.rows().chain(stored(store).map(|(name, help, _, value)| (name, help, value)))
-        {
-            all.insert(name.to_owned(), value.into());
-        }
-        format!("{}\n", serde_json::Value::Object(all))
-    }
-
-    /// Returns all numbers in Prometheus' text format.
-    pub(super) fn prometheus(&self, store: &StoreCounters) -> String {
-        let mut text = Exposition::new();
-        for (name, help, value) in self.rows() {
-            text.metric(&format!("cache_{name}_total"), Kind::Counter, help);
-            text.sample(&[], value);
-        }
-        for (name, help, kind, value) in stored(store) {
-            let end = if kind == Kind::Counter { "_total" } else { "" };
-            text.metric(&format!("cache_{name}{end}"), kind, help);
-            text.sample(&[], value);
-        }
-        text.into_text()
-    }
+/// Returns every number of a cache; `neighbours` is that of the caches of the LAN that it knows.
+fn rows(counters: &Counters, store: &StoreCounters, neighbours: u64) -> impl Iterator<Item = Row> {
+    counters.rows().chain([
+        Row::gauge("objects", "Objects in the store.", store.objects),
+        Row::gauge("stored_bytes", "Bytes of the store's files.", store.bytes),
+        Row::gauge("capacity_bytes", "Most bytes that the store's files may have.", store.capacity_bytes),
+        Row::gauge("neighbours", "Caches of the LAN that are known.", neighbours),
+        Row::counter("evicted", "Objects that were removed to make room.", store.evicted),
+        Row::counter("damaged", "Objects and blocks that were found damaged.", store.damaged),
+    ])
 }
 
-fn stored(store: &StoreCounters) -> impl Iterator<Item = (&'static str, &'static str, Kind, u64)> {
-    [
-        ("objects", "Objects in the store.", Kind::Gauge, store.objects),
-        ("stored_bytes", "Bytes of the store's files.", Kind::Gauge, store.bytes),
-        ("capacity_bytes", "Most bytes that the store's files may have.", Kind::Gauge, store.capacity_bytes),
-        ("evicted", "Objects that were removed to make room.", Kind::Counter, store.evicted),
-        ("damaged", "Objects and blocks that were found damaged.", Kind::Counter, store.damaged),
-    ]
-    .into_iter()
+/// Returns all numbers as one JSON object.
+pub(super) fn json(counters: &Counters, store: &StoreCounters, neighbours: u64) -> String {
+    let rows = rows(counters, store, neighbours);
+    let all: serde_json::Map<_, _> = rows.map(|row| (row.name.to_owned(), row.value.into())).collect();
+    format!("{}\n", serde_json::Value::Object(all))
+}
+
+/// Returns all numbers in Prometheus' text format.
+pub(super) fn prometheus(counters: &Counters, store: &StoreCounters, neighbours: u64) -> String {
+    exposition("cache", rows(counters, store, neighbours))
 }
 
 #[cfg(test)]
@@ -105,14 +90,13 @@ mod tests {
 
     #[test]
     fn every_number_has_its_own_place() {
-        for (place, (_, _, what)) in ALL.iter().enumerate() {
-            assert_eq!(*what as usize, place);
-        }
-        let counters = Counters::default();
+        anabranch_net::counters::check::<Count>();
+        let counters = Counters::new();
         counters.add(Count::Lies, 7);
         let store = StoreCounters { objects: 3, ..StoreCounters::default() };
-        anabranch_net::prometheus::check(&counters.prometheus(&store));
-        let json = counters.json(&store);
-        assert!(json.contains("\"wrong_sources\":7") && json.contains("\"objects\":3"), "{json}");
+        anabranch_net::prometheus::check(&prometheus(&counters, &store, 2));
+        let json = json(&counters, &store, 2);
+        let parts = ["\"wrong_sources\":7", "\"objects\":3", "\"neighbours\":2"];
+        assert!(parts.iter().all(|part| json.contains(part)), "{json}");
     }
 }

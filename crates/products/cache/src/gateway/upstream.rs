@@ -13,6 +13,7 @@ use anabranch_http::client::{
 use anabranch_net::{Clock, Egress, Interest, Poller, Resolver};
 
 use crate::config::Config;
+use crate::preset::Resolution;
 
 /// The most bytes of a document.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 32 << 20;
@@ -42,6 +43,7 @@ struct State {
 /// A client without a fetch.
 struct Idle {
     accept: &'static str,
+    credentials: Option<String>,
     client: Client,
     next: FetchId,
 }
@@ -68,21 +70,23 @@ impl Upstream {
             state: Mutex::default(),
             ended: Condvar::new(),
         };
-        let first = upstream.client("*/*").map_err(|e| e.to_string())?;
+        let first = upstream.client("*/*", None).map_err(|e| e.to_string())?;
         upstream.put_back(first);
         Ok(upstream)
     }
 
-    fn client(&self, accept: &'static str) -> Result<Idle, StartError> {
+    fn client(&self, accept: &'static str, credentials: Option<&str>) -> Result<Idle, StartError> {
+        let secret = credentials.map(|value| ("authorization".to_owned(), value.to_owned()));
         let client = Client::start(Options {
-            headers: vec![("accept".to_owned(), accept.to_owned())],
+            headers: [("accept".to_owned(), accept.to_owned())].into_iter().chain(secret).collect(),
             ca_file: self.config.ca_file.clone(),
             resolver: self.resolver.clone(),
             clock: self.clock,
             engine: Some(self.engine.clone()),
+            keep_fields: Resolution::FIELDS,
             ..Options::default()
         })?;
-        Ok(Idle { accept, client, next: 0 })
+        Ok(Idle { accept, credentials: credentials.map(str::to_owned), client, next: 0 })
     }
 
     fn put_back(&self, idle: Idle) {
@@ -94,8 +98,8 @@ impl Upstream {
         drop(old);
     }
 
-    /// Fetches what `kind` says from `url`, over each link in turn until one works. For metadata the body is
-    /// the beginning of the file, if that came with them.
+    /// Fetches what `kind` says from `url`, with the `credentials` if there are some, over each link in turn
+    /// until one works. For metadata the body is the beginning of the file, if that came with them.
     ///
     /// # Errors
     /// The error of the server over the last link.
@@ -104,12 +108,13 @@ impl Upstream {
         url: &str,
         kind: &RequestKind,
         accept: &'static str,
+        credentials: Option<&str>,
     ) -> Result<(Head, Vec<u8>), FetchError> {
         let is_document = matches!(kind, RequestKind::Document { .. } | RequestKind::ChangedDocument { .. });
         let turn = is_document.then(|| Turn::wait(self));
         let mut last = Err(FetchError::Refused("there is no link".to_owned()));
         for via in &self.vias {
-            last = self.ask(url, kind, accept, via);
+            last = self.ask(url, kind, (accept, credentials), via);
             if !matches!(last, Err(FetchError::Unreachable(_))) {
                 break;
             }
@@ -122,16 +127,17 @@ impl Upstream {
         &self,
         url: &str,
         kind: &RequestKind,
-        accept: &'static str,
+        (accept, credentials): (&'static str, Option<&str>),
         via: &Egress,
     ) -> Result<(Head, Vec<u8>), FetchError> {
         let found = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = state.idle.iter().rposition(|idle| idle.accept == accept);
+            let fits = |idle: &Idle| idle.accept == accept && idle.credentials.as_deref() == credentials;
+            let place = state.idle.iter().rposition(fits);
             place.map(|place| state.idle.remove(place))
         };
         let refused = |e: StartError| FetchError::Refused(e.to_string());
-        let mut idle = found.map_or_else(|| self.client(accept).map_err(refused), Ok)?;
+        let mut idle = found.map_or_else(|| self.client(accept, credentials).map_err(refused), Ok)?;
         idle.next += 1;
         let (url, via, kind) = (url.to_owned(), via.clone(), kind.clone());
         idle.client.fetch(idle.next, FetchRequest { route: 0, via, url, trusted: true, kind });

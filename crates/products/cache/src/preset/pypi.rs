@@ -57,7 +57,12 @@ pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
                 Some(digest) if !path.last().ends_with(".metadata") => TargetKind::Object(digest),
                 _ => TargetKind::Unchanging,
             };
-            Some(Target { sources: below.below(&route.files), kind, media_type: UNKNOWN_TYPE })
+            Some(Target {
+                sources: below.below(&route.files),
+                kind,
+                media_type: UNKNOWN_TYPE,
+                credentials: None,
+            })
         }
         [] | [_] => {
             // Indexes redirect a page without a slash to the one with it.
@@ -67,8 +72,8 @@ pub(super) fn target(route: &Route, path: &StorePath<'_>) -> Option<Target> {
                 sources.iter_mut().for_each(|source| source.push('/'));
             }
             let (accept, media_type) = if wants_json(path.accept) { JSON } else { PAGES };
-            let document = Document { accept, digest: None, is_index: true };
-            Some(Target { sources, kind: TargetKind::Document(document), media_type })
+            let document = Document { accept, is_index: true, ..Document::PLAIN };
+            Some(Target { sources, kind: TargetKind::Document(document), media_type, credentials: None })
         }
         _ => None,
     }

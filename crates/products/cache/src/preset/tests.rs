@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::Config;
+use crate::digest::{Digest, HashKind};
 use proptest::prelude::*;
 
 const HEX: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -30,6 +31,7 @@ fn of(preset: &str, path: &str) -> Option<(String, String)> {
         TargetKind::Unchanging => "unchanging".to_owned(),
         TargetKind::File => "file".to_owned(),
         TargetKind::Document(_) => "document".to_owned(),
+        TargetKind::Resolved { lasts } => if lasts { "resolved for ever" } else { "resolved" }.to_owned(),
     };
     Some((target.sources[0].clone(), kind))
 }
@@ -76,6 +78,17 @@ fn paths_stand_for_urls_and_hashes() {
         ("ostree", "repo/summary.sig".to_owned(), Some("document")),
         ("ostree", "deltas/ab/cd-ef/0".to_owned(), Some("file")),
         ("ostree", "etc/passwd".to_owned(), None),
+        ("git-lfs", format!("a/b.git/info/lfs/objects/{HEX}"), Some(&sha256)),
+        ("git-lfs", "objects/batch".to_owned(), None),
+        ("git-lfs", format!("{HEX}/"), None),
+        ("huggingface", "gpt2/resolve/main/config.json".to_owned(), Some("resolved")),
+        ("huggingface", "a/b/resolve/v1/dir/model.safetensors".to_owned(), Some("resolved")),
+        ("huggingface", format!("datasets/a/b/resolve/{}/x", &HEX[..40]), Some("resolved for ever")),
+        ("huggingface", "models/a/b/resolve/main/x".to_owned(), None),
+        ("huggingface", "a/b/resolve/main".to_owned(), None),
+        ("huggingface", "resolve/main/x".to_owned(), None),
+        ("huggingface", "api/models/a/b/tree/main".to_owned(), Some("document")),
+        ("huggingface", "a/b/blob/main/x".to_owned(), None),
         ("pypi", String::new(), Some("document")),
         ("pypi", "requests/".to_owned(), Some("document")),
         ("pypi", "requests/x".to_owned(), None),
@@ -163,11 +176,27 @@ fn route_of_local() -> Route {
     route("pypi", "sources = [\"http://127.0.0.1:9/simple\"]")
 }
 
+#[test]
+fn a_hub_says_the_hash_of_what_it_links_to() {
+    let sent = |fields: &[(&'static str, &str)]| {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        Resolution::of(&fields, None)
+    };
+    let tag = format!("\"{HEX}\"");
+    let linked = sent(&[("etag", "\"x\""), ("x-linked-etag", &tag), ("x-repo-commit", "c"), ("age", "7")]);
+    assert_eq!(linked.digest(), Digest::from_hex(HashKind::Sha256, HEX));
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(linked.fields, [field("x-repo-commit", "c"), field("x-linked-etag", &tag)]);
+    assert_eq!(sent(&[("etag", &tag)]).digest(), None, "its own tag may be anything");
+    assert_eq!(sent(&[("x-linked-etag", "\"a40\"")]).digest(), None);
+    assert_eq!(sent(&[]), Resolution::default());
+}
+
 proptest! {
     /// No path leads out of the sources, and no page makes the rewriter fail.
     #[test]
     fn nothing_leads_elsewhere(
-        preset in proptest::sample::select(vec!["files", "pypi", "nix", "oci", "apt", "casync", "ostree"]),
+        preset in proptest::sample::select(vec!["files", "pypi", "nix", "oci", "apt", "casync", "ostree", "huggingface", "git-lfs"]),
         names in proptest::collection::vec("[^/\0]{1,8}", 0..5),
         directory in any::<bool>(),
         html in "(<a |href|=|\"|'|https://files.pythonhosted.org/|\\.\\./|#|&amp;|é| ){0,30}",

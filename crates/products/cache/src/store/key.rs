@@ -19,15 +19,22 @@ impl Key {
         Self(format!("url-{}", blake3::hash(url.as_bytes()).to_hex()))
     }
 
+    /// Returns the key of the same object for those who have these credentials.
+    #[must_use]
+    pub fn of_one(&self, credentials: &str) -> Self {
+        let secret = blake3::derive_key("anabranch 2026-11-30 objects of one client", credentials.as_bytes());
+        Self(format!("own-{}", blake3::keyed_hash(&secret, self.0.as_bytes()).to_hex()))
+    }
+
     /// Returns the key that a file's name is, if it is one.
     pub(super) fn of_file(name: &str) -> Option<Self> {
         let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
         (name.len() > 8 && name.bytes().all(fits)).then(|| Self(name.to_owned()))
     }
 
-    /// Returns whether the key is made from a URL, so that it says nothing about the bytes.
-    pub(super) const fn is_url(&self) -> bool {
-        matches!(self.0.as_bytes(), [b'u', b'r', b'l', b'-', ..])
+    /// Returns whether the key says nothing about the bytes: it is made from a URL, or is for one client.
+    pub(super) const fn is_opaque(&self) -> bool {
+        matches!(self.0.as_bytes(), [b'u', b'r', b'l', b'-', ..] | [b'o', b'w', b'n', b'-', ..])
     }
 
     /// Returns the text of the key.

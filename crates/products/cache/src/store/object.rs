@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! data         LENGTH bytes
-//! hashes       32 bytes for each block of 16 KiB: its BLAKE3; the last block may be shorter
+//! hashes       32 bytes for each block of 16 KiB: its chaining value in the BLAKE3 of the whole, or of a
+//!              single block its BLAKE3; the last block may be shorter
 //! description  JSON: `Meta`
 //! trailer      56 bytes: the magic, LENGTH, the description's length (8 bytes each, little-endian), and the
 //!              BLAKE3 of hashes, description and both lengths
 //! ```
 //!
 //! The hashes stand behind the data, so that data are written as they arrive, before their length is
-//! known.
+//! known. They are the lowest list of the tree of hashes that mmTP uses, so that an object can be served by
+//! mmTP without being read first.
 
 use std::fs::File;
 use std::io;
@@ -17,17 +19,19 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::tree::{Outboard, block_cv};
 use serde::{Deserialize, Serialize};
 
 use super::key::Key;
 use crate::freshness::CacheFields;
 
 /// The bytes that have one hash.
-pub const BLOCK_BYTES: usize = 16 << 10;
+pub const BLOCK_BYTES: usize = anabranch_mmtp::id::BLOCK_BYTES;
 const HASH_BYTES: usize = 32;
 /// The error of a disk that cannot read a sector.
 const EIO: i32 = 5;
-const MAGIC: [u8; 8] = *b"anbcach1";
+const MAGIC: [u8; 8] = *b"anbcach2";
 const TRAILER_BYTES: usize = 8 + 8 + 8 + HASH_BYTES;
 /// The most bytes of a description.
 const META_BYTES_MAX: u64 = 64 << 10;
@@ -43,6 +47,20 @@ pub struct Meta {
     pub verified: Option<String>,
     /// The header fields for HTTP's rules of caching; `None` if the object never changes.
     pub fields: Option<CacheFields>,
+    /// The values of `Link` of a document, which may lead to its next part.
+    #[serde(default)]
+    pub links: Vec<String>,
+    /// Whether only those may have it who have the credentials by which it came.
+    #[serde(default)]
+    pub is_private: bool,
+}
+
+impl Meta {
+    /// Returns whether everybody may have the object: its bytes are those that a hash names.
+    #[must_use]
+    pub const fn is_for_all(&self) -> bool {
+        self.verified.is_some() && !self.is_private
+    }
 }
 
 /// The reason why bytes of an object cannot be read.
@@ -69,8 +87,7 @@ fn damage(block: Option<u64>) -> String {
 pub struct Object {
     file: File,
     key: Key,
-    length: u64,
-    hashes: Vec<[u8; HASH_BYTES]>,
+    tree: Outboard,
     meta: Meta,
     tag: OnceLock<String>,
 }
@@ -94,6 +111,15 @@ pub(super) fn footer(length: u64, hashes: &[[u8; HASH_BYTES]], meta: &Meta) -> i
     bytes.extend_from_slice(&lengths);
     bytes.extend_from_slice(sum.as_bytes());
     Ok(bytes)
+}
+
+/// Returns the tree over the hashes of all blocks; `None` if there cannot be such an object.
+fn tree(length: u64, hashes: &[[u8; HASH_BYTES]]) -> Option<Outboard> {
+    match hashes {
+        [] => Outboard::bare(ContentId::of(&[])),
+        [root] => Outboard::bare(ContentId { root: *root, length }),
+        _ => Outboard::from_leaves(hashes.to_vec(), length),
+    }
 }
 
 impl Object {
@@ -124,8 +150,8 @@ impl Object {
         }
         let (hashes, meta) = bytes.split_at(hash_bytes as usize);
         let Ok(meta) = serde_json::from_slice(meta) else { return Err(damaged) };
-        let (hashes, _) = hashes.as_chunks();
-        Ok(Self { file, key: key.clone(), length, hashes: hashes.to_vec(), meta, tag: OnceLock::new() })
+        let Some(tree) = tree(length, hashes.as_chunks().0) else { return Err(damaged) };
+        Ok(Self { file, key: key.clone(), tree, meta, tag: OnceLock::new() })
     }
 
     /// Returns the key.
@@ -137,7 +163,13 @@ impl Object {
     /// Returns the length in bytes.
     #[must_use]
     pub const fn length(&self) -> u64 {
-        self.length
+        self.tree.id().length
+    }
+
+    /// Returns the tree of hashes, which has the name of the object in mmTP.
+    #[must_use]
+    pub const fn tree(&self) -> &Outboard {
+        &self.tree
     }
 
     /// Returns what is kept besides the bytes.
@@ -147,25 +179,18 @@ impl Object {
     }
 
     /// Returns a text that differs for objects with other bytes: the key if that is a hash of the bytes,
-    /// else a hash of the hashes of all blocks.
+    /// else the beginning of their BLAKE3.
     #[must_use]
     pub fn tag(&self) -> &str {
-        self.tag.get_or_init(|| {
-            if !self.key.is_url() {
-                return self.key.as_str().to_owned();
-            }
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(&self.length.to_le_bytes());
-            for hash in &self.hashes {
-                hasher.update(hash);
-            }
-            hasher.finalize().to_hex()[..32].to_owned()
+        self.tag.get_or_init(|| match self.key.is_opaque() {
+            true => blake3::Hash::from_bytes(self.tree.id().root).to_hex()[..32].to_owned(),
+            false => self.key.as_str().to_owned(),
         })
     }
 
     /// Returns the memory that the hashes take.
-    pub(super) const fn hash_bytes(&self) -> usize {
-        self.hashes.len() * HASH_BYTES
+    pub(super) fn hash_bytes(&self) -> usize {
+        self.tree.leaves().len() * HASH_BYTES
     }
 
     /// Whether the file is still in the store: it may have been removed by hand.
@@ -176,13 +201,16 @@ impl Object {
     /// Returns the bytes that block `number` has in the object.
     #[must_use]
     pub fn block_range(&self, number: u64) -> std::ops::Range<u64> {
-        let start = number.saturating_mul(BLOCK_BYTES as u64).min(self.length);
-        start..(start + BLOCK_BYTES as u64).min(self.length)
+        let start = number.saturating_mul(BLOCK_BYTES as u64).min(self.length());
+        start..(start + BLOCK_BYTES as u64).min(self.length())
     }
 
     /// Returns whether these are the bytes of block `number`.
     fn is_block(&self, number: u64, bytes: &[u8]) -> bool {
-        self.hashes.get(number as usize).is_some_and(|hash| blake3::hash(bytes).as_bytes() == hash)
+        match self.tree.leaves().get(number as usize) {
+            Some(hash) => !bytes.is_empty() && block_cv(number, bytes) == *hash,
+            None => number == 0 && *blake3::hash(bytes).as_bytes() == self.tree.id().root,
+        }
     }
 
     /// Fills `out` with the object's bytes from `offset` on, which must lie within its length. Each block
@@ -191,7 +219,7 @@ impl Object {
     /// # Errors
     /// The number of a damaged block, or the error of the system.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
-        let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.length);
+        let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.length());
         let Some(end) = end else { return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) };
         if out.is_empty() {
             return Ok(());

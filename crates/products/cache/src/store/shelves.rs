@@ -137,6 +137,13 @@ impl Store {
         if !self.index().request(key) {
             return None;
         }
+        self.peek(key)
+    }
+
+    /// Returns an object as [`get`](Self::get) does, but counts no request: who looks only for what is there
+    /// keeps nothing in the store.
+    #[must_use]
+    pub fn peek(&self, key: &Key) -> Option<Arc<Object>> {
         let age = {
             let mut opened = self.opened();
             if let Some(object) = opened.get(key) {

@@ -2,8 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use blake3::hazmat::HasherExt as _;
 
 use super::key::Key;
 use super::object::{BLOCK_BYTES, Meta, Object, footer};
@@ -17,6 +20,8 @@ pub struct Writer {
     file: Arc<File>,
     length: u64,
     hashes: Vec<[u8; 32]>,
+    /// The BLAKE3 of the first block, which is its hash if no other one follows.
+    first: Option<[u8; 32]>,
     /// The hash of the block that is not whole yet, and the number of its bytes.
     block: blake3::Hasher,
     block_bytes: usize,
@@ -30,9 +35,9 @@ impl Writer {
     pub fn begin(store: &Store) -> io::Result<Self> {
         let (store, path) = (store.clone(), store.incoming());
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        let (length, hashes, block_bytes) = Default::default();
+        let (length, hashes, first, block_bytes) = Default::default();
         let block = blake3::Hasher::new();
-        Ok(Self { store, path, file: Arc::new(file), length, hashes, block, block_bytes })
+        Ok(Self { store, path, file: Arc::new(file), length, hashes, first, block, block_bytes })
     }
 
     /// Returns the file, of which others may read what has been written.
@@ -67,9 +72,21 @@ impl Writer {
         Ok(())
     }
 
+    /// Returns whether these bytes have been written at `offset`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn has(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        let mut written = vec![0; bytes.len()];
+        self.file.read_exact_at(&mut written, offset)?;
+        Ok(written == bytes)
+    }
+
     fn end_block(&mut self) {
-        self.hashes.push(*self.block.finalize().as_bytes());
-        self.block.reset();
+        self.first.get_or_insert_with(|| *self.block.finalize().as_bytes());
+        self.hashes.push(self.block.finalize_non_root());
+        self.block = blake3::Hasher::new();
+        self.block.set_input_offset(self.hashes.len() as u64 * BLOCK_BYTES as u64);
         self.block_bytes = 0;
     }
 
@@ -81,6 +98,9 @@ impl Writer {
     pub fn finish(mut self, key: &Key, meta: &Meta) -> io::Result<Arc<Object>> {
         if self.block_bytes > 0 {
             self.end_block();
+        }
+        if let ([only], Some(first)) = (&mut self.hashes[..], self.first) {
+            *only = first;
         }
         let footer = footer(self.length, &self.hashes, meta)?;
         (&*self.file).write_all(&footer)?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -36,6 +36,10 @@ pub(crate) struct Page {
     pub(crate) etag: Option<String>,
     /// The pause after each 64 KiB.
     pub(crate) pause: Duration,
+    /// Where the bytes are instead.
+    pub(crate) moved_to: Option<String>,
+    /// The value of `Authorization` without which the page is refused.
+    pub(crate) wants: Option<String>,
 }
 
 impl Page {
@@ -57,13 +61,21 @@ pub(crate) struct Origin {
     /// The requests: path, and `Range`, `If-None-Match` if they were sent.
     log: Arc<Mutex<Vec<String>>>,
     is_away: Arc<AtomicBool>,
+    /// The bytes of bodies that it has sent.
+    sent: Arc<AtomicU64>,
 }
 
 impl Origin {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1")
+    }
+
+    /// Starts at an address of this host.
+    pub(crate) fn start_at(ip: &str) -> Self {
+        let listener = TcpListener::bind((ip, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let origin = Self { address, pages: Arc::default(), log: Arc::default(), is_away: Arc::default() };
+        let (pages, log, is_away, sent) = Default::default();
+        let origin = Self { address, pages, log, is_away, sent };
         let server = origin.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -96,6 +108,11 @@ impl Origin {
         self.is_away.store(away, Ordering::SeqCst);
     }
 
+    /// Returns the bytes of bodies that it has sent so far.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+
     /// Returns the requests for a path so far.
     pub(crate) fn asked(&self, path: &str) -> Vec<String> {
         let log = self.log.lock().unwrap();
@@ -118,6 +135,11 @@ impl Origin {
                     Err(_) => return,
                 }
             }
+            // The body of a request is read, and means nothing.
+            let length = lines
+                .iter()
+                .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            let _ = std::io::copy(&mut from.by_ref().take(length.unwrap_or(0)), &mut std::io::sink());
             let Some(path) = lines.first().and_then(|line| line.split(' ').nth(1)) else { return };
             let field = |name: &str| {
                 let of = |line: &String| {
@@ -125,13 +147,13 @@ impl Origin {
                 };
                 lines.iter().filter_map(of).find(|(n, _)| n == name).map(|(_, value)| value)
             };
-            let (range, tag) = (field("range"), field("if-none-match"));
+            let (range, tag, secret) = (field("range"), field("if-none-match"), field("authorization"));
             let told = [&range, &tag]
                 .into_iter()
                 .flatten()
                 .fold(path.to_owned(), |line, field| format!("{line} {field}"));
             self.log.lock().unwrap().push(told);
-            if self.answer(stream, path, range.as_deref(), tag.as_deref()).is_none() {
+            if self.answer(stream, path, [&range, &tag, &secret].map(Option::as_deref)).is_none() {
                 return;
             }
         }
@@ -141,8 +163,7 @@ impl Origin {
         &self,
         mut stream: &TcpStream,
         path: &str,
-        range: Option<&str>,
-        tag: Option<&str>,
+        [range, tag, secret]: [Option<&str>; 3],
     ) -> Option<()> {
         if self.is_away.load(Ordering::SeqCst) {
             stream.write_all(b"HTTP/1.1 500 Away\r\nContent-Length: 0\r\n\r\n").ok()?;
@@ -157,10 +178,19 @@ impl Origin {
             stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").ok()?;
             return Some(());
         };
+        if page.wants.is_some() && page.wants.as_deref() != secret {
+            stream.write_all(b"HTTP/1.1 401 Who\r\nContent-Length: 0\r\n\r\n").ok()?;
+            return Some(());
+        }
         let etag = page.etag.as_ref().map_or_else(String::new, |etag| format!("ETag: {etag}\r\n"));
         let fields: String = page.fields.iter().fold(etag, |all, field| all + field + "\r\n");
         if tag.is_some() && tag == page.etag.as_deref() {
             stream.write_all(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n").as_bytes()).ok()?;
+            return Some(());
+        }
+        if let Some(to) = &page.moved_to {
+            let head = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\n{fields}Content-Length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).ok()?;
             return Some(());
         }
         let length = page.body.len();
@@ -179,6 +209,7 @@ impl Origin {
         stream.write_all(head.as_bytes()).ok()?;
         for part in page.body[from..to].chunks(64 << 10) {
             stream.write_all(part).ok()?;
+            self.sent.fetch_add(part.len() as u64, Ordering::SeqCst);
             thread::sleep(page.pause);
         }
         Some(())
@@ -210,10 +241,21 @@ impl Cache {
     }
 
     fn of_urls(dir: TempDir, at: &str, preset: &str, sources: &[String]) -> Self {
+        Self::with_settings(dir, at, preset, sources, ["", ""])
+    }
+
+    /// Starts a cache with more settings, of its own and of its route.
+    pub(crate) fn with_settings(
+        dir: TempDir,
+        at: &str,
+        preset: &str,
+        sources: &[String],
+        [own, of_route]: [&str; 2],
+    ) -> Self {
         let sources: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
         let text = format!(
-            "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n[[route]]\nat = \"{at}\"\n\
-             preset = \"{preset}\"\nsources = [{}]\n",
+            "listen = \"127.0.0.1:0\"\ndirectory = \"{}\"\ncapacity = \"1GB\"\n{own}\n[[route]]\n\
+             at = \"{at}\"\npreset = \"{preset}\"\nsources = [{}]\n{of_route}\n",
             dir.path().join("store").display(),
             sources.join(", ")
         );

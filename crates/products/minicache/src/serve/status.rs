@@ -1,6 +1,6 @@
 //! What a cache has done, as JSON and for Prometheus.
 
-use anabranch_net::prometheus::{Exposition, Kind};
+use anabranch_net::counters::{Row, exposition};
 use serde_json::{Value, json};
 
 use super::site::Site;
@@ -8,34 +8,25 @@ use super::site::Site;
 /// The most objects of which the use is told.
 const OBJECTS_MAX: usize = 100;
 
-/// The numbers that are not counted here.
-fn others(site: &Site) -> [(&'static str, &'static str, Kind, u64); 6] {
+/// Returns every number.
+fn rows(site: &Site) -> impl Iterator<Item = Row> {
     let room = site.image().room();
     let chunk = u64::from(site.image().layout().chunk_bytes());
-    [
-        ("objects", "Objects in the image.", Kind::Gauge, room.objects),
-        ("entries", "Entries of the table, used or not.", Kind::Gauge, room.entries),
-        ("used_bytes", "Bytes of chunks in use.", Kind::Gauge, room.used_chunks * chunk),
-        ("capacity_bytes", "Bytes of all chunks.", Kind::Gauge, room.chunks * chunk),
-        (
-            "longest_run_bytes",
-            "Bytes of the longest run of free chunks.",
-            Kind::Gauge,
-            room.longest_run * chunk,
-        ),
-        ("restarts", "Workers that the keeper had to replace.", Kind::Counter, site.restarts),
-    ]
+    let longest = room.longest_run * chunk;
+    site.counters.rows().chain([
+        Row::gauge("objects", "Objects in the image.", room.objects),
+        Row::gauge("entries", "Entries of the table, used or not.", room.entries),
+        Row::gauge("used_bytes", "Bytes of chunks in use.", room.used_chunks * chunk),
+        Row::gauge("capacity_bytes", "Bytes of all chunks.", room.chunks * chunk),
+        Row::gauge("longest_run_bytes", "Bytes of the longest run of free chunks.", longest),
+        Row::counter("restarts", "Workers that the keeper had to replace.", site.restarts),
+    ])
 }
 
 /// Returns all numbers as one JSON object, with those of the objects that were used most.
 pub(super) fn json(site: &Site) -> String {
-    let mut all = serde_json::Map::new();
-    for (name, _, value) in site.counters.rows() {
-        all.insert(name.to_owned(), value.into());
-    }
-    for (name, _, _, value) in others(site) {
-        all.insert(name.to_owned(), value.into());
-    }
+    let mut all: serde_json::Map<_, _> =
+        rows(site).map(|row| (row.name.to_owned(), row.value.into())).collect();
     all.insert("pid".to_owned(), std::process::id().into());
     all.insert("uptime_s".to_owned(), site.now_s().into());
     let table = site.image().table();
@@ -56,12 +47,5 @@ pub(super) fn json(site: &Site) -> String {
 
 /// Returns all numbers in Prometheus' text format.
 pub(super) fn prometheus(site: &Site) -> String {
-    let mut text = Exposition::new();
-    let counted = site.counters.rows().map(|(name, help, value)| (name, help, Kind::Counter, value));
-    for (name, help, kind, value) in counted.chain(others(site)) {
-        let end = if kind == Kind::Counter { "_total" } else { "" };
-        text.metric(&format!("minicache_{name}{end}"), kind, help);
-        text.sample(&[], value);
-    }
-    text.into_text()
+    exposition("minicache", rows(site))
 }

@@ -1,8 +1,9 @@
 //! A thread that serves: it waits for its connections, and gives each its turn.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -46,6 +47,20 @@ pub(super) struct Worker {
     places: BTreeMap<Place, usize>,
     serial: u64,
     buffer: Vec<u8>,
+    /// A descriptor that is given up to accept, and refuse, a connection when no other one is left.
+    spare: Option<File>,
+    /// Whether the socket is out of the set, since not even that descriptor is left.
+    is_deaf: bool,
+}
+
+/// Opens a descriptor that only keeps its number from others.
+fn spare() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+/// Whether the process or the system has no descriptor left.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| code == Errno::EMFILE as i32 || code == Errno::ENFILE as i32)
 }
 
 fn flags(wants: Wants) -> EpollFlags {
@@ -56,6 +71,11 @@ fn flags(wants: Wants) -> EpollFlags {
     }
 }
 
+/// The event of the socket that listens: one thread is woken for a connection, not all.
+fn listens() -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE, LISTENER)
+}
+
 impl Worker {
     pub(super) fn new(
         site: Arc<Site>,
@@ -64,9 +84,7 @@ impl Worker {
         threads: usize,
     ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        // One thread is woken for a connection, not all.
-        let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
-        epoll.add(&socket, EpollEvent::new(exclusive, LISTENER))?;
+        epoll.add(&socket, listens())?;
         let mailbox = Arc::new(Mailbox::new(wake.waker()));
         epoll.add(wake.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         Ok(Self {
@@ -81,6 +99,8 @@ impl Worker {
             places: BTreeMap::new(),
             serial: 0,
             buffer: Vec::new(),
+            spare: Some(spare()?),
+            is_deaf: false,
         })
     }
 
@@ -154,14 +174,12 @@ impl Worker {
             let (stream, peer) = match self.socket.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if is_out_of_descriptors(&error) && self.accept_to_refuse() => continue,
                 // The rest wait in the kernel: for another thread, or until there are descriptors again.
                 Err(_) => return,
             };
             let Ok((place, gives_way)) = self.share.ask(now, host_of(peer.ip()), Yields::First) else {
-                self.site.counters.count(Count::Refused);
-                let _ = stream.set_nonblocking(true);
-                // It fits into the empty buffer of a new socket.
-                let _ = io::Write::write(&mut &stream, &bad(503, "too many connections"));
+                self.refuse(&stream);
                 continue;
             };
             if let Some(token) = gives_way.and_then(|place| self.places.get(&place).copied()) {
@@ -188,6 +206,32 @@ impl Worker {
         }
     }
 
+    /// Accepts a connection in the place of the spare descriptor, and refuses it. Otherwise the socket would be
+    /// ready again at once, and the thread would do nothing else. Returns whether that was possible; if not,
+    /// the socket is heard again at the next sweep.
+    fn accept_to_refuse(&mut self) -> bool {
+        let had = self.spare.take().is_some();
+        let accepted = self.socket.accept();
+        if let Ok((stream, _)) = &accepted {
+            self.refuse(stream);
+        }
+        let is_refused = had && accepted.is_ok();
+        drop(accepted);
+        self.spare = spare().ok();
+        if !self.is_deaf && !is_refused {
+            self.is_deaf = self.epoll.delete(&self.socket).is_ok();
+        }
+        is_refused
+    }
+
+    /// Tells a client that there are too many connections.
+    fn refuse(&self, stream: &TcpStream) {
+        self.site.counters.count(Count::Refused);
+        let _ = stream.set_nonblocking(true);
+        // It fits into the empty buffer of a new socket.
+        let _ = io::Write::write(&mut &*stream, &bad(503, "too many connections"));
+    }
+
     /// Continues the connections whose objects have come.
     fn deliver(&mut self, now: Time) {
         for (token, serial, outcome) in self.mailbox.take() {
@@ -200,6 +244,10 @@ impl Worker {
     }
 
     fn sweep(&mut self, now: Time) {
+        self.spare = self.spare.take().or_else(|| spare().ok());
+        if self.is_deaf && self.spare.is_some() {
+            self.is_deaf = self.epoll.add(&self.socket, listens()).is_err();
+        }
         for token in 0..self.connections.len() {
             if self.connections[token].as_ref().is_some_and(|connection| connection.is_late(now)) {
                 self.close(token);

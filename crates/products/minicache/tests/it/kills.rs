@@ -131,6 +131,47 @@ fn a_killed_worker_is_replaced_and_streams_resume_by_a_range() {
     assert!(get(address, "/status").text().contains("\"restarts\":"));
 }
 
+/// Returns the CPU time that a process has taken, in ticks of 10 ms.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
+    fields[12].parse::<u64>().unwrap() + fields[13].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_worker_without_descriptors_refuses_and_does_not_spin() {
+    let object = bytes(40_000, 3);
+    let ground = Ground::new(10, &[&object]);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let path = ground.path();
+    let command = move |_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 48; exec \"$0\" \"$@\""]).arg(env::current_exe().unwrap());
+        command.args(["--exact", "kills::worker"]).env(SERVES, &path).stdout(Stdio::null());
+        command
+    };
+    let keeper = Keeper::start(socket, command, |_| {}).unwrap();
+    assert_eq!(get(address, &path_of(&object)).status, 200);
+    let worker = keeper.worker().expect("one lives");
+    let mut idle: Vec<Client> = (0..200).map(|_| Client::connect(address)).collect();
+    let refused =
+        idle.iter_mut().skip(100).filter_map(|client| Some(client.head().status).filter(|s| *s > 0));
+    assert!(refused.take(50).all(|status| status == 503), "who comes too late is told so");
+    let before = ticks(worker);
+    thread::sleep(Duration::from_millis(700));
+    let taken = ticks(worker) - before;
+    assert!(taken < 20, "{taken}0 ms of CPU time while nothing happens");
+    drop(idle);
+    // Those that wait in the kernel are refused or served in the meantime.
+    let mut answers = (0..100).map(|_| {
+        thread::sleep(Duration::from_millis(20));
+        get(address, &path_of(&object)).status
+    });
+    assert!(answers.any(|status| status == 200));
+    assert_eq!(keeper.restarts(), 0);
+}
+
 /// Takes up to `most` more bytes of a stream, which must be the object's.
 fn take(client: &mut Client, part: &mut Vec<u8>, object: &[u8], most: usize) {
     let mut more = vec![0; (object.len() - part.len()).min(most)];

@@ -64,6 +64,8 @@ pub struct Options {
     pub engine: Option<Engine>,
     /// The value of `User-Agent`.
     pub user_agent: String,
+    /// The names of further header fields that [`Caching::kept`] is to have.
+    pub keep_fields: &'static [&'static str],
     /// The longest time that connecting may take: name, TCP, proxy and TLS together.
     pub connect_timeout: Duration,
     /// The longest time that a fetch whose turn has come may wait for an answer or for the next bytes of
@@ -85,6 +87,7 @@ impl Default for Options {
             limits: Limits::default(),
             clock: Clock::start(),
             engine: None,
+            keep_fields: &[],
             user_agent: concat!("anabranch/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),
@@ -249,6 +252,9 @@ pub struct Caching {
     pub expires: Option<String>,
     /// The value of `Vary`.
     pub vary: Option<String>,
+    /// The fields that the caller wants [kept](Options::keep_fields), each with its first value in the
+    /// answers of the origin that was asked: its redirects count too, and other origins say nothing.
+    pub kept: Vec<(&'static str, String)>,
 }
 
 /// Holds the data about a file from an accepted answer. Strings are the values of header fields,

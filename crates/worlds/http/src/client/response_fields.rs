@@ -96,6 +96,7 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
             date: join("date"),
             expires: join("expires"),
             vary: join("vary"),
+            kept: Vec::new(),
         },
         content_type: field(headers, CONTENT_TYPE),
         content_disposition: field(headers, CONTENT_DISPOSITION),
@@ -110,6 +111,17 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
         ends_early_at: None,
         nth: 0,
         last: false,
+    }
+}
+
+/// Adds the fields with these names to those that are kept. The first value of a field stays.
+pub(super) fn keep(kept: &mut Vec<(&'static str, String)>, names: &[&'static str], headers: &HeaderMap) {
+    for name in names {
+        if kept.iter().all(|(known, _)| known != name)
+            && let Some(value) = headers.get(*name)
+        {
+            kept.push((name, String::from_utf8_lossy(value.as_bytes()).trim().to_owned()));
+        }
     }
 }
 

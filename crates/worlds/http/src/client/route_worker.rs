@@ -27,6 +27,7 @@ use super::event_queue::EventQueue;
 use super::origin::{Origin, Url, authority};
 use super::redirect::{REDIRECTS_MAX, redirect, too_many_redirects};
 use super::request::{OriginalUrl, RequestShape, request};
+use super::response_fields::keep;
 use super::settings::Settings;
 use super::validate::{self, Rejection};
 
@@ -42,6 +43,8 @@ struct Response {
     stranger: Option<Url>,
     /// Whether the server asked for a token on the way, and got one.
     has_token: bool,
+    /// The fields of the first origin that the caller wants.
+    kept: Vec<(&'static str, String)>,
 }
 
 /// Whether a fetch's request has been sent.
@@ -188,12 +191,13 @@ impl RouteWorker {
         mut state: RequestState,
     ) -> Result<(), FetchError> {
         loop {
-            let Response { url, parts, connection, stranger, has_token } =
+            let Response { url, parts, connection, stranger, has_token, kept } =
                 self.follow_redirects(asked, from.clone(), shape, state).await?;
             let kind = shape.demands(&request.kind, &url);
             match validate::validate(&parts, asked.url, &url, &kind) {
                 Ok((mut head, policy)) => {
                     (head.nth, head.last) = (connection.answers, connection.is_last());
+                    head.caching.kept = kept;
                     // Remembering a way that leads back to the first origin would hide that another origin
                     // lies on it.
                     if stranger.is_none() || url.origin() != asked.url.origin() {
@@ -273,10 +277,13 @@ impl RouteWorker {
     ) -> Result<Response, FetchError> {
         let is_elsewhere = |url: &Url| url.origin() != asked.url.origin();
         let mut stranger = is_elsewhere(&url).then(|| url.clone());
-        let mut has_token = false;
+        let (mut has_token, mut kept) = (false, Vec::new());
         for _ in 0..=REDIRECTS_MAX {
             let by = asked.by_way_of(stranger.as_ref());
             let (parts, connection) = self.exchange(by, &url, shape, state).await?;
+            if stranger.is_none() {
+                keep(&mut kept, self.settings.keep_fields, &parts.headers);
+            }
             if let Some(source) = self.token_source(by, &url, &parts).filter(|_| !has_token) {
                 self.drain(connection).await;
                 self.fetch_token(&url, source).await?;
@@ -284,7 +291,7 @@ impl RouteWorker {
                 continue;
             }
             let Some(next) = redirect(&url, &parts) else {
-                return Ok(Response { url, parts, connection, stranger, has_token });
+                return Ok(Response { url, parts, connection, stranger, has_token, kept });
             };
             self.drain(connection).await;
             let next = next?;

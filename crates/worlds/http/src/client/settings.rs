@@ -54,14 +54,20 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) clock: Clock,
     pub(super) agent: String,
-    roots: Vec<CertificateDer<'static>>,
+    pub(super) keep_fields: &'static [&'static str],
     insecure: bool,
     pub(super) connect_timeout: Duration,
     pub(super) idle_timeout: Duration,
-    /// The TLS configuration. It is made for the first `https` URL of all clients of an engine, because
-    /// reading the system's certificates takes a while.
-    tls: OnceLock<Result<Arc<ClientConfig>, String>>,
-    tls_configs: Arc<TlsConfigs>,
+    tls: OwnTls,
+}
+
+/// The TLS configuration of a client.
+struct OwnTls {
+    roots: Vec<CertificateDer<'static>>,
+    /// It is made for the first `https` URL of all clients of an engine, because reading the system's
+    /// certificates takes a while.
+    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+    all: Arc<TlsConfigs>,
 }
 
 impl Settings {
@@ -107,17 +113,16 @@ impl Settings {
             limits: options.limits,
             clock: options.clock,
             agent: options.user_agent,
-            roots,
+            keep_fields: options.keep_fields,
             insecure: options.insecure,
             connect_timeout: options.connect_timeout,
             idle_timeout: options.idle_timeout,
-            tls: OnceLock::new(),
-            tls_configs,
+            tls: OwnTls { roots, config: OnceLock::new(), all: tls_configs },
         })
     }
 
     pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, String> {
-        self.tls.get_or_init(|| self.tls_configs.get(&self.roots, self.insecure)).clone()
+        self.tls.config.get_or_init(|| self.tls.all.get(&self.tls.roots, self.insecure)).clone()
     }
 
     /// Whether a request to `url` carries credentials, as [`headers`](Self::headers) sets them.

@@ -374,6 +374,31 @@ fn a_redirect_that_expired_is_asked_for_again() {
     assert_eq!(paths, ["/f", "/signed/0", "/signed/0", "/f", "/signed/1", "/signed/1"]);
 }
 
+/// A redirect within the asked origin says things, too; another origin says nothing.
+#[test]
+fn fields_that_the_caller_names_are_those_of_the_asked_origin() {
+    let other = Server::start(|request, stream| {
+        partial(request, stream, &file(10), "X-Said: other\r\nX-Late: 1\r\n")
+    });
+    let address = other.address;
+    let server = Server::start(move |request, stream| {
+        let (to, fields) = match request.path() {
+            "/f" => ("/g".to_owned(), "X-Said: first\r\n"),
+            "/g" => (format!("http://{address}/h"), "X-Said: second\r\nX-More: more\r\nX-None: 1\r\n"),
+            _ => return partial(request, stream, &file(10), "X-Said: here\r\n"),
+        };
+        write!(stream, "HTTP/1.1 302 F\r\nLocation: {to}\r\n{fields}Content-Length: 0\r\n\r\n").is_ok()
+    });
+    let keep_fields = &["x-said", "x-more", "x-late"];
+    let mut client = Client::start(Options { keep_fields, ..options() }).unwrap();
+    let kept = |client: &mut Client, id, path: &str| {
+        fetch(client, id, range(&server.url(path), 0, 5, 10)).unwrap().0.caching.kept
+    };
+    let both = [("x-said", "first".to_owned()), ("x-more", "more".to_owned())];
+    assert_eq!(kept(&mut client, 1, "/f"), both);
+    assert_eq!(kept(&mut client, 2, "/here"), [("x-said", "here".to_owned())]);
+}
+
 #[test]
 fn credentials_stay_with_their_origin() {
     let other = good(file(10));

@@ -10,7 +10,7 @@ use crate::config::Route;
 use crate::digest::Hasher;
 use crate::freshness::{CacheFields, Verdict};
 use crate::gateway::upstream::DOCUMENT_BYTES_MAX;
-use crate::preset::{Document, Target, rewrite_index};
+use crate::preset::{Document, Resolution, Target, rewrite_index};
 use crate::store::{Key, Meta, Object, Writer};
 
 /// The most documents that are revalidated at once while stale ones are used.
@@ -37,6 +37,7 @@ impl Desk {
         // The links of an index depend on the settings of its route.
         let links = document.is_index.then_some((&route.sources, &route.files));
         let key = Key::of_url(&format!("{} {} {links:?}", document.accept, target.sources[0]));
+        let key = target.own_key(key);
         let wanted = Wanted { key, route, depth, document, target };
         match self.stored_document(&wanted) {
             Some((answer, Verdict::Fresh)) => {
@@ -79,7 +80,7 @@ impl Desk {
         let object = self.store.get(&wanted.key)?;
         let fields = self.fields(&object);
         // A document that its path verifies never changes.
-        let verdict = if wanted.document.digest.is_some() { Verdict::Fresh } else { fields.verdict(now_s()) };
+        let verdict = if lasts(&wanted.document) { Verdict::Fresh } else { fields.verdict(now_s()) };
         let how = if verdict == Verdict::Fresh { "hit" } else { "hit; detail=stale" };
         Some((Self::stored(object, wanted.target, Some(fields), how), verdict))
     }
@@ -94,7 +95,13 @@ impl Desk {
         for url in &wanted.target.sources {
             // A validator means something only to the server that made it.
             let known = old.as_ref().filter(|(from, _)| from == url).map(|(_, fields)| fields);
-            match self.upstream.fetch(url, &request(known), wanted.document.accept) {
+            let request = if wanted.document.is_resolution { RequestKind::Metadata } else { request(known) };
+            match self.upstream.fetch(
+                url,
+                &request,
+                wanted.document.accept,
+                wanted.target.credentials.as_deref(),
+            ) {
                 Ok((head, _)) if head.status == 304 => {
                     let refreshed = known.map(|known| known.refreshed(&fields_of(&head)));
                     let (Some(fields), Some((answer, _))) = (refreshed, stored) else {
@@ -140,18 +147,29 @@ impl Desk {
                 return Err(FetchError::NotTheFile(why));
             }
         }
+        let resolution = wanted
+            .document
+            .is_resolution
+            .then(|| Resolution::of(&head.caching.kept, head.content_type.clone()));
+        let body = match &resolution {
+            Some(resolution) => serde_json::to_vec(resolution).unwrap_or_default(),
+            None => body,
+        };
         let body = match (wanted.document.is_index, std::str::from_utf8(&body)) {
             (true, Ok(html)) => rewrite_index(wanted.route, &head.url, wanted.depth, html).into_bytes(),
             _ => body,
         };
-        let fields = fields_of(head);
+        // A redirect may be for a moment, and the file behind it for ever.
+        let fields = if resolution.is_some() { fields_of_first(head) } else { fields_of(head) };
         let meta = Meta {
             url: url.to_owned(),
             media_type: head.content_type.clone(),
+            links: head.links.clone(),
+            is_private: wanted.target.credentials.is_some(),
             verified: wanted.document.digest.map(|digest| digest.to_string()),
             fields: Some(fields.clone()),
         };
-        let is_kept = wanted.document.digest.is_some() || fields.is_storable();
+        let is_kept = lasts(&wanted.document) || fields.is_storable();
         if is_kept {
             match self.keep(&wanted.key, &meta, &body) {
                 Ok(object) => {
@@ -164,7 +182,8 @@ impl Desk {
         }
         let media_type = meta.media_type.unwrap_or_else(|| wanted.target.media_type.to_owned());
         let tag = Some(blake3::hash(&body).to_hex()[..32].to_owned());
-        Ok(Answer { body: Source::Text(body), tag, media_type, fields: Some(fields), how: "fwd=miss" })
+        let (body, fields, links) = (Source::Text(body), Some(fields), meta.links);
+        Ok(Answer { body, tag, media_type, fields, links, how: "fwd=miss", further: Vec::new() })
     }
 
     fn keep(&self, key: &Key, meta: &Meta, body: &[u8]) -> std::io::Result<Arc<Object>> {
@@ -196,6 +215,24 @@ impl Desk {
         if started.is_err() {
             lock(&self.background).remove(&wanted.key);
         }
+    }
+}
+
+/// Whether a document never changes: its path verifies it, or its store says so.
+const fn lasts(document: &Document) -> bool {
+    document.digest.is_some() || document.lasts
+}
+
+/// Returns the fields for caches of the first answer, which may be a redirect.
+fn fields_of_first(head: &Head) -> CacheFields {
+    let value = |name| Some(head.caching.kept.iter().find(|(known, _)| *known == name)?.1.clone());
+    CacheFields {
+        cache_control: value("cache-control"),
+        age: value("age"),
+        date: value("date"),
+        expires: value("expires"),
+        received_s: now_s(),
+        ..CacheFields::default()
     }
 }
 

@@ -14,11 +14,15 @@ use crate::gateway::flight::WAITED_FOR_BYTES;
 use crate::gateway::upstream::Upstream;
 
 /// Returns the bytes at a URL, if there are few and all come.
-pub(super) fn small_body(upstream: &Upstream, url: &str) -> Result<Option<Vec<u8>>, FetchError> {
-    let (head, mut body) = upstream.fetch(url, &RequestKind::Metadata, "*/*")?;
+pub(super) fn small_body(
+    upstream: &Upstream,
+    url: &str,
+    credentials: Option<&str>,
+) -> Result<Option<Vec<u8>>, FetchError> {
+    let (head, mut body) = upstream.fetch(url, &RequestKind::Metadata, "*/*", credentials)?;
     let Some(length) = head.length.filter(|length| *length <= WAITED_FOR_BYTES) else { return Ok(None) };
     if (body.len() as u64) < length {
-        let (_, rest) = upstream.fetch(url, &rest(&head, body.len() as u64, length), "*/*")?;
+        let (_, rest) = upstream.fetch(url, &rest(&head, body.len() as u64, length), "*/*", credentials)?;
         body.extend_from_slice(&rest);
     }
     Ok((body.len() as u64 == length).then_some(body))
