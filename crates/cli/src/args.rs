@@ -88,6 +88,8 @@ pub enum Command {
     Trace(crate::trace_command::Trace),
     #[cfg(feature = "uplinks-daemon")]
     Uplinks(crate::uplinks_command::Uplinks),
+    #[cfg(feature = "vm")]
+    Vm(crate::vm_command::args::Vm),
     Man(Man),
     Completions(Completions),
 }

@@ -28,6 +28,7 @@
 //!   `member_command`, the servers of a publish/subscribe network.
 //! * `anabranch-trace`: `trace_command`, statistics of captures.
 //! * `anabranch-uplinks`: `uplinks_command`, several uplinks kept right.
+//! * `anabranch-vm`: `vm_command`, running machines that move.
 //! * `metrics`: metrics for Prometheus; `holder`: the process that keeps laboratories and domains up.
 
 // `print!` and `eprint!` panic if their output cannot be written; `stdout` and `view::say` do not.
@@ -75,7 +76,7 @@ pub mod serve;
 pub mod signals;
 #[cfg(feature = "lab")]
 pub mod soak;
-#[cfg(any(feature = "daemon", feature = "proxy"))]
+#[cfg(any(feature = "daemon", feature = "proxy", feature = "vm"))]
 mod state_dir;
 pub mod stdout;
 #[cfg(feature = "tcp")]
@@ -88,5 +89,7 @@ pub mod trace_command;
 pub mod uplinks_command;
 pub mod usage;
 pub mod view;
+#[cfg(feature = "vm")]
+pub mod vm_command;
 
 pub use anabranch::text as names;

@@ -99,6 +99,11 @@ pub const PROGRAMS: &[Program] = &[
         feature: "uplinks-daemon",
         commands: &[("uplinks", "Keep several uplinks right for MPTCP while links come and go")],
     },
+    Program {
+        name: "anabranch-vm",
+        feature: "vm",
+        commands: &[("vm", "Move running machines between hosts over all links at once")],
+    },
 ];
 
 impl Program {

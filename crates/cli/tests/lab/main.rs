@@ -14,3 +14,4 @@ mod minicache;
 mod tables;
 mod tcp;
 mod uplinks;
+mod vm;

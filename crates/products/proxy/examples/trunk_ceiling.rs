@@ -6,7 +6,7 @@ use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
 use anabranch_proxy::keys::{Clients, KeyPair, Pairing};
 use anabranch_proxy::socket::{Listener, SocketOptions, connect};
-use anabranch_proxy::tls::{ClientTls, ServerTls};
+use anabranch_proxy::tls::{ALPN, ClientTls, ServerTls};
 use anabranch_proxy::trunk::{Destination, Settings, Side};
 use anabranch_proxy::trunk_task::{TrunkHandle, start};
 use bytes::Bytes;
@@ -114,8 +114,10 @@ async fn main() {
     let server = KeyPair::generate().expect("a key");
     let pairing = Pairing::new(server.public()).expect("a pairing");
     let list = format!("[[client]]\nname = \"c\"\nkey = \"{}\"\n", pairing.client.public());
-    let (tls, client_tls) =
-        (ServerTls::new(&server, Clients::parse(&list).expect("a list")), ClientTls::new(&pairing));
+    let (tls, client_tls) = (
+        ServerTls::new(&server, Clients::parse(&list).expect("a list"), ALPN),
+        ClientTls::new(&pairing, ALPN),
+    );
     for is_tls in [false, true] {
         let options = SocketOptions::default();
         let (near, far) = tokio::join!(connect(address, &options), listener.accept());

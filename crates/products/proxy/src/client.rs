@@ -53,7 +53,7 @@ use crate::relay::TcpLeg;
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
 use crate::status::{NamedLink, Parts, Role};
-use crate::tls::ClientTls;
+use crate::tls::{ALPN, ClientTls};
 use crate::traffic::{Key, Naming, Reading, Traffic};
 use crate::transport::Choice;
 use crate::trunk::Destination;
@@ -237,7 +237,7 @@ async fn run(
     let Shared { links, datagrams, traffic, carriers, .. } = shared.clone();
     let making = Making {
         server: options.server,
-        tls: options.pairing.as_ref().map(ClientTls::new),
+        tls: options.pairing.as_ref().map(|pairing| ClientTls::new(pairing, ALPN)),
         socket: options.socket,
         limits: options.limits,
         resolver: options.resolver,

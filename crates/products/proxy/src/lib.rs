@@ -28,7 +28,7 @@
 //! * [`config`]: the settings of both roles, for files, flags and programs.
 //! * [`flows`]: the live connections and their time-outs; [`quota`]: the limits of each user.
 //! * [`status`]: the state of a role as a snapshot, a page and metrics; `traffic`: the bytes on each link.
-//! * `constant_time`: comparisons that reveal no secret; `random`: secrets; `descriptors`: the limits on
+//! * `constant_time`: comparisons that reveal no secret; `descriptors`: the limits on
 //!   descriptors.
 //! * `relay`: moves bytes between a TCP connection and a stream; `buffer`: the buffers of reads.
 //! * [`client`], [`server`]: the two roles, started with options; [`Running`] has the [events](Event), and
@@ -42,12 +42,10 @@ mod constant_time;
 mod descriptors;
 mod error;
 mod event;
-pub mod keys;
 mod leg_socket;
 pub mod links;
 mod memory;
 pub mod policy;
-mod random;
 pub mod redirect;
 mod relay;
 mod role;
@@ -80,6 +78,8 @@ pub mod trunk;
 #[doc(hidden)]
 pub mod trunk_task;
 
+pub use anabranch_house::keys;
+use anabranch_house::random;
 pub use error::Error;
 pub use event::{Door, Event, Finished, Protocol, Stop, Totals};
 pub use role::{Reloader, Running};

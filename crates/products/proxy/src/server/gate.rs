@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::keys::{Clients, ClientsError, KeyPair};
 use crate::policy::Scope;
-use crate::tls::ServerTls;
+use crate::tls::{ALPN, ServerTls};
 
 /// The clients that may use a server.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Gate {
         let stamp = stamp(&path);
         let text = Clients::read(&path)?;
         let clients = Clients::parse_file(&path, &text)?;
-        let tls = ServerTls::new(&pair, clients.clone());
+        let tls = ServerTls::new(&pair, clients.clone(), ALPN);
         Ok(Self::Keys { pair, path, known: Mutex::new(Known { stamp, seen: Ok(text), clients, tls }) })
     }
 
@@ -116,7 +116,7 @@ impl Gate {
         let clients = Clients::parse_file(path, &read?)?;
         let gone = known.clients.iter().filter(|(name, key)| clients.name(key) != Some(*name));
         let gone = gone.map(|(name, _)| name.to_owned()).collect();
-        known.tls = ServerTls::new(pair, clients.clone());
+        known.tls = ServerTls::new(pair, clients.clone(), ALPN);
         known.clients = clients;
         Ok(gone)
     }

@@ -40,7 +40,7 @@ async fn a_trunk_goes_through_tls_and_the_server_knows_whose_it_is() {
     let (server, clients, pairing) = paired();
     let pairing: Pairing = pairing.to_line().parse().unwrap();
     let (near, far) = connection().await;
-    let (client, server) = (ClientTls::new(&pairing), ServerTls::new(&server, clients));
+    let (client, server) = (ClientTls::new(&pairing, ALPN), ServerTls::new(&server, clients, ALPN));
     let (near, far) = tokio::join!(client.connect(near), server.accept(far));
     let (far, name) = far.unwrap();
     assert_eq!(name, "laptop");
@@ -75,7 +75,7 @@ async fn another_server_is_refused_by_the_client_which_names_both_keys() {
     let (server, _, pairing) = paired();
     let (other, clients, _) = paired();
     let (near, far) = connection().await;
-    let (client, other_tls) = (ClientTls::new(&pairing), ServerTls::new(&other, clients));
+    let (client, other_tls) = (ClientTls::new(&pairing, ALPN), ServerTls::new(&other, clients, ALPN));
     let (near, far) = tokio::join!(client.connect(near), other_tls.accept(far));
     let error = near.unwrap_err();
     assert!(matches!(error, TlsError::WrongKey(_)), "{error}");
@@ -88,7 +88,8 @@ async fn another_server_is_refused_by_the_client_which_names_both_keys() {
 async fn an_unknown_client_is_refused_and_told_so() {
     let (server, _, pairing) = paired();
     let (near, far) = connection().await;
-    let (client, server) = (ClientTls::new(&pairing), ServerTls::new(&server, Clients::default()));
+    let (client, server) =
+        (ClientTls::new(&pairing, ALPN), ServerTls::new(&server, Clients::default(), ALPN));
     let (near, far) = tokio::join!(client.connect(near), server.accept(far));
     assert!(matches!(far.unwrap_err(), TlsError::UnknownClient));
     // A trunk sees the refusal at its first read.
@@ -171,7 +172,7 @@ async fn refusal(config: ClientConfig, server: &ServerTls) -> (TlsError, String)
 #[tokio::test]
 async fn clients_that_are_not_ours_are_refused_for_what_they_lack() {
     let (server, clients, pairing) = paired();
-    let tls = ServerTls::new(&server, clients);
+    let tls = ServerTls::new(&server, clients, ALPN);
 
     let mut keyless = foreign(&TLS13, true).with_no_client_auth();
     keyless.alpn_protocols = vec![ALPN.to_vec()];

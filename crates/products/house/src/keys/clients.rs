@@ -145,14 +145,20 @@ impl Clients {
     }
 
     /// Returns the bytes of the file, or none if there is no file.
-    pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ClientsError> {
+    ///
+    /// # Errors
+    /// If the file cannot be read, or if others can write it.
+    pub fn read(path: &Path) -> Result<Vec<u8>, ClientsError> {
         let read = private_file::read(path, Access::Public, FILE_BYTES_MAX)
             .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(e) });
         Ok(read.map_err(|e| ClientsError::Io(path.to_owned(), e))?.unwrap_or_default())
     }
 
     /// Parses the bytes of the file at `path`.
-    pub(crate) fn parse_file(path: &Path, bytes: &[u8]) -> Result<Self, ClientsError> {
+    ///
+    /// # Errors
+    /// If a line is wrong.
+    pub fn parse_file(path: &Path, bytes: &[u8]) -> Result<Self, ClientsError> {
         let no_text = |e| ClientsError::Io(path.to_owned(), io::Error::new(io::ErrorKind::InvalidData, e));
         Self::parse(str::from_utf8(bytes).map_err(no_text)?).map_err(|e| match e {
             ClientsError::Line { line, what, .. } => {

@@ -29,14 +29,14 @@ pub struct Pairing {
 /// The reason why a line is no pairing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairingError {
-    /// The text is not a line of `anabranch proxy pair`.
-    #[error("this is no line of `anabranch proxy pair`")]
+    /// The text is not a line that pairs.
+    #[error("this is no line of `pair`, which starts with anabranch-pair-")]
     Form,
     /// Another version of the program made the line.
     #[error("this line is of version {0}, and this program knows version {VERSION}")]
     Version(String),
     /// Characters of the line are missing or wrong.
-    #[error("this line of `anabranch proxy pair` is damaged: copy all of it again")]
+    #[error("this line of `pair` is damaged: copy all of it again")]
     Damaged,
 }
 

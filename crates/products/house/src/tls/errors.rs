@@ -13,8 +13,8 @@ pub enum TlsError {
     /// The handshake took too long.
     #[error("the TLS handshake was not over in time")]
     Timeout,
-    /// The other side does not offer the proxy's protocol inside TLS.
-    #[error("the other side speaks TLS, but does not want the proxy's protocol")]
+    /// The other side does not offer the protocol that is wanted inside TLS.
+    #[error("the other side speaks TLS, but does not want this protocol")]
     Alpn,
     /// The server's key is not the one of the pairing.
     #[error("{0}")]

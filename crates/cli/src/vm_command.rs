@@ -1,0 +1,94 @@
+//! Runs `anabranch vm`: running machines that move. The crate `anabranch-machines` does the work.
+
+pub mod args;
+mod here;
+mod moving;
+mod waiting;
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anabranch_house::keys::{Clients, ClientsError, Pairing};
+use anabranch_machines::Error;
+use anabranch_machines::store::{Host, Store};
+
+use crate::exit::{Code, Failure, Outcome};
+use crate::state_dir::state_dir;
+use crate::view::note;
+use crate::{json, stdout};
+use args::{Pair, Trust, Vm, VmCommand};
+
+/// Runs a command of `anabranch vm`.
+///
+/// # Errors
+/// 2 if the command line, a name or a file makes no sense; 4 if the other host or a named link is not reached;
+/// 7 if the move would never end; 8 if the kernel cannot do it; 130 if it was interrupted; otherwise 1.
+pub fn vm(args: &Vm) -> Outcome {
+    let store = open(args.state.as_deref())?;
+    match &args.command {
+        VmCommand::Run(args) => json::end(args.json, here::run(&store, args)),
+        VmCommand::Attach(args) => json::end(args.json, here::attach(&store, args)),
+        VmCommand::Ls(args) => json::end(args.json, here::list(&store, args)),
+        VmCommand::Stop(args) => json::end(args.json, here::stop(&store, &args.name)),
+        VmCommand::Forget(args) => json::end(args.json, here::forget(&store, &args.name)),
+        VmCommand::Pair(args) => pair(&store, args),
+        VmCommand::Trust(args) => trust(&store, args),
+        VmCommand::Agent(args) => json::end(args.json, waiting::agent(&store, args)),
+        VmCommand::Predict(args) => json::end(args.json, moving::predict(&store, args)),
+        VmCommand::Move(args) => json::end(args.json, moving::migrate(&store, args)),
+        VmCommand::Recover(args) => json::end(args.json, moving::recover(&store, args)),
+        VmCommand::Guard(args) => moving::guard(&store, &args.name),
+    }
+}
+
+fn open(given: Option<&Path>) -> Outcome<Store> {
+    let unknown = || Failure::usage("HOME is not set: name a directory for state with --state");
+    let dir = match given {
+        Some(dir) => dir.to_owned(),
+        None => state_dir().ok_or_else(unknown)?.join("vm"),
+    };
+    Store::open(&dir).map_err(|e| Failure::usage(e.to_string()).at(&dir))
+}
+
+fn failure(error: Error) -> Failure {
+    let code = match &error {
+        Error::Usage(_) | Error::NotFound(_) => Code::Usage,
+        Error::Unreachable(_) => Code::Unreachable,
+        Error::Kernel(_) => Code::Kernel,
+        Error::Never(_) => Code::Unmet,
+        Error::Interrupted => Code::Interrupted,
+        Error::Refused(_) | Error::Failed(_) => Code::Other,
+    };
+    let text = error.to_string();
+    let advice = match error {
+        Error::Never(_) => {
+            ": --max-pause, --auto-converge or --post-copy let it end, each at a price (see --help); \
+                            --anyway begins as it is"
+        }
+        Error::Interrupted => ": the machine runs here, as before",
+        _ => "",
+    };
+    Failure::new(code, text + advice)
+}
+
+/// Makes a key for a client, and prints the line that the client needs.
+fn pair(store: &Store, args: &Pair) -> Outcome {
+    let other = |text: String| Failure::other(text);
+    let pairing = Pairing::new(store.key().map_err(failure)?.public()).map_err(|e| other(e.to_string()))?;
+    Clients::append(&store.clients_file(), &args.client, pairing.client.public()).map_err(|e| match e {
+        ClientsError::NameTaken(_) | ClientsError::Entry(_) => Failure::usage(e.to_string()),
+        e => other(e.to_string()),
+    })?;
+    stdout::print(format!("{}\n", pairing.to_line()))
+}
+
+/// Reads the line of a host, and keeps it.
+fn trust(store: &Store, args: &Trust) -> Outcome {
+    let mut line = String::new();
+    let read = std::io::stdin().take(4_096).read_to_string(&mut line);
+    read.map_err(|e| Failure::usage(format!("the line of `vm pair` is read from standard input: {e}")))?;
+    let line = line.trim().to_owned();
+    store.set_host(&args.host, &Host { address: args.address.clone(), line }).map_err(failure)?;
+    note(&format!("machines can move to {}, at {}", args.host, args.address));
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! The options of `anabranch vm`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use anabranch_algo::Span;
+use anabranch_machines::wire::PORT;
+use anabranch_net::quantity;
+use clap::{Args, Subcommand, ValueHint};
+
+/// Move running machines between hosts over all links at once
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Move running machines between hosts over all links at once.\n\n\
+        A machine is a guest of QEMU 6.1 or later. Its memory is copied over one encrypted connection of \
+        Multipath TCP, while it runs. Before, `predict` measures what the guest changes and what each path \
+        carries, and says how long it will take, or that it would never end. Afterwards, `move` says how long \
+        the guest stood still, as QEMU counts and as the guest felt it. Whatever is killed meanwhile, one of \
+        the two hosts runs the machine. Disks have to be on storage that both hosts share.",
+    after_help = "Examples, the first three at the destination:\n  \
+        sudo anabranch vm agent                                 # waits for machines\n  \
+        anabranch vm pair laptop                                # prints one line, a secret\n  \
+        anabranch vm ls\n\n  \
+        anabranch vm trust rack 192.0.2.7                       # at the source: paste that line\n  \
+        anabranch vm attach web --qmp /run/web.qmp --config web.toml\n  \
+        anabranch vm predict web --to rack\n  \
+        sudo anabranch vm move web --to rack --via eth0 --via wwan0",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Vm {
+    /// The directory for what is known of machines and hosts; without it, `anabranch/vm` in the directory for
+    /// state. Programs that share machines need the same one
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state: Option<PathBuf>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: VmCommand,
+}
+
+/// The commands.
+#[expect(missing_docs, reason = "clap would put a comment here before the help of the options")]
+#[derive(Clone, Debug, Subcommand)]
+pub enum VmCommand {
+    Run(Run),
+    Attach(Attach),
+    Ls(Ls),
+    Stop(Named),
+    Forget(Named),
+    Pair(Pair),
+    Trust(Trust),
+    Agent(Agent),
+    Predict(Predict),
+    Move(Move),
+    Recover(Named),
+    #[command(hide = true)]
+    Guard(Guard),
+}
+
+/// Start a machine, which goes on when this command has ended
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    anabranch vm run web --memory 2G --cpus 2 --disk /srv/shared/web.qcow2:qcow2:shared --net bridge:br0\n  \
+    anabranch vm run try --memory 256M --tcg --kernel vmlinuz --initrd initrd --append console=ttyS0\n\n\
+    Its serial console goes to console.log in its directory below --state.")]
+pub struct Run {
+    /// The name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Read what it is made of from this file (TOML); options that are given come before it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// The memory
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
+    pub memory: Option<u64>,
+
+    /// The processors
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<u16>,
+
+    /// A Linux kernel to start
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kernel: Option<PathBuf>,
+
+    /// The kernel's initial file system
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub initrd: Option<PathBuf>,
+
+    /// The kernel's command line
+    #[arg(long, value_name = "TEXT")]
+    pub append: Option<String>,
+
+    /// A disk; `:shared` if the destination has the same bytes at this path. May be given several times
+    #[arg(long, value_name = "FILE[:raw|:qcow2][:shared]")]
+    pub disk: Vec<String>,
+
+    /// A network card, connected to QEMU's own network, a tap device or a bridge. May be given several times
+    #[arg(long, value_name = "user|tap:DEV|bridge:DEV")]
+    pub net: Vec<String>,
+
+    /// Translate the guest's instructions: for hosts without KVM, and for trying
+    #[arg(long)]
+    pub tcg: bool,
+
+    /// Print the machine as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make a machine known that another program runs, by its QMP socket
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    anabranch vm attach web --qmp /run/web.qmp                     # can be predicted\n  \
+    anabranch vm attach web --qmp /run/web.qmp --config web.toml   # can move\n\n\
+    The file has to say what QEMU was started with, as the destination is started with the same:\n  \
+    name = \"web\"\n  memory_mb = 2048\n  cpus = 2\n  machine = \"pc-i440fx-7.2\"\n  \
+    [[disks]]\n  path = \"/srv/shared/web.qcow2\"\n  format = \"qcow2\"\n  shared = true")]
+pub struct Attach {
+    /// The name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// The QMP socket; a move holds it, so it should be a socket of its own
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub qmp: PathBuf,
+
+    /// What the machine is made of (TOML); without it, it does not move
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// The socket of the virtio-serial port to which the guest writes a heartbeat
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub heartbeat: Option<PathBuf>,
+
+    /// Print the machine as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// List the machines of this host, and where those that left went
+#[derive(Args, Clone, Debug)]
+pub struct Ls {
+    /// One JSON object for each machine
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A machine that is named.
+#[derive(Args, Clone, Debug)]
+pub struct Named {
+    /// The name of the machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Print the end as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Let a client send machines here: prints one line, a secret, for `vm trust` at the client
+#[derive(Args, Clone, Debug)]
+pub struct Pair {
+    /// A name for the client
+    #[arg(value_name = "CLIENT")]
+    pub client: String,
+}
+
+/// Make a host known that machines can move to; its line of `vm pair` comes from standard input
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example:\n  ssh rack sudo anabranch vm pair laptop | anabranch vm trust rack 192.0.2.7"
+)]
+pub struct Trust {
+    /// A name for the host
+    #[arg(value_name = "HOST")]
+    pub host: String,
+
+    /// Its address, and the port of its agent if that is another than 26230
+    #[arg(value_name = "ADDR[:PORT]")]
+    pub address: String,
+}
+
+/// Wait for machines of clients that are paired with this host
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Wait for machines of clients that are paired with this host.\n\n\
+        Starts a QEMU for each machine that comes, with the memory and the devices that it has at its source. \
+        Machines run on when this command ends. Its addresses are announced to Multipath TCP while it runs \
+        (which needs root), so that machines come over all of them.",
+    after_help = "Examples:\n  \
+        sudo anabranch vm agent\n  \
+        sudo anabranch vm agent --memory-max 16G --disks /srv/shared --net bridge:br0"
+)]
+pub struct Agent {
+    /// Address to listen on; may be given several times. Port 0 takes a free one
+    #[arg(short, long, value_name = "ADDR:PORT", default_values_t = [SocketAddr::from(([0, 0, 0, 0], PORT))])]
+    pub listen: Vec<SocketAddr>,
+
+    /// An address by which sources reach this host; may be given several times. Without it: all that it has
+    #[arg(long, value_name = "ADDR")]
+    pub address: Vec<IpAddr>,
+
+    /// The most memory of all machines that come; without it, what the host has left
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
+    pub memory_max: Option<u64>,
+
+    /// Let guests have disks below this directory; may be given several times. Without it, they have none
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub disks: Vec<PathBuf>,
+
+    /// Let guests have this connection; may be given several times. Without it, they have only `user`
+    #[arg(long, value_name = "tap:DEV|bridge:DEV")]
+    pub net: Vec<String>,
+
+    /// Report on standard output as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Say how long a move would take over each path and over all, or that it would never end
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Takes some seconds; the guest runs on, and nothing moves.\n\nExample:\n  \
+    sudo anabranch vm predict web --to rack --via eth0 --via wwan0")]
+pub struct Predict {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub way: Way,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Move a running machine to another host over all links at once
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Move a running machine to another host over all links at once.\n\n\
+        Measures and predicts first, and refuses a move that would never end. Then the memory is copied while \
+        the guest runs; at the end it stands still for a moment, and goes on at the destination. A link that \
+        is named with --via and is away is an error, not a reason for a detour; one that is lost meanwhile is \
+        reported, and the others go on. Ctrl-C leaves the machine here.",
+    after_help = "Examples:\n  \
+        sudo anabranch vm move web --to rack\n  \
+        sudo anabranch vm move web --to rack --via eth0 --via wwan0 --max-pause 1s\n\n\
+        If the guest changes more than the paths carry:\n  \
+        --max-pause 3s    it stands still for longer at the end, once\n  \
+        --auto-converge   it is slowed down, ever more, to a hundredth of its speed at worst\n  \
+        --post-copy       it goes to the destination after one pass, and waits there for each page that it \
+        touches: seconds in which it hardly moves. If a host or all paths fail then, the machine is lost"
+)]
+pub struct Move {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub way: Way,
+
+    /// Slow the guest down until the move ends
+    #[arg(long)]
+    pub auto_converge: bool,
+
+    /// Let the guest run at the destination before all of its memory is there
+    #[arg(long)]
+    pub post_copy: bool,
+
+    /// Begin although the move would never end as things are
+    #[arg(long)]
+    pub anyway: bool,
+
+    /// Do not measure and predict before
+    #[arg(long, conflicts_with = "anyway")]
+    pub no_predict: bool,
+
+    /// Report on standard output as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only the result and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What `predict` and `move` share.
+#[derive(Args, Clone, Debug)]
+pub struct Way {
+    /// The name of the machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// The host to move to, one of `vm trust`
+    #[arg(long, value_name = "HOST")]
+    pub to: String,
+
+    /// Use this interface, and only interfaces that are named; repeat the option for each. Without it: all
+    /// that lead there
+    #[arg(long, value_name = "IFACE")]
+    pub via: Vec<String>,
+
+    /// The longest time for which the guest stands still at the end, as QEMU counts
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = pause)]
+    pub max_pause: Span,
+}
+
+/// Settle the move of a mover that is killed. Started by `vm move`
+#[derive(Args, Clone, Debug)]
+pub struct Guard {
+    /// The name of the machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// Reads a size of memory, MB of 2^20 bytes.
+fn megabytes(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let by = match &text[number.len()..] {
+        "" | "M" | "MB" | "Mi" | "MiB" => 1.0,
+        "G" | "GB" | "Gi" | "GiB" => 1_024.0,
+        _ => 0.0,
+    };
+    match number.parse::<f64>() {
+        Ok(size) if by > 0.0 && size > 0.0 && size * by <= 4_194_304.0 => Ok((size * by) as u64),
+        _ => Err(format!("'{text}' is no size of memory: 512M, 2G")),
+    }
+}
+
+fn pause(text: &str) -> Result<Span, String> {
+    let most = Span::from_secs(600);
+    let wrong = || format!("'{text}' is no pause: 100ms, 2s; at least 1ms, at most 600s");
+    quantity::span(text).filter(|span| *span >= Span::from_millis(1) && *span <= most).ok_or_else(wrong)
+}

@@ -1,0 +1,280 @@
+//! `anabranch vm` as processes: real machines that move between network namespaces over real links.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anabranch_net::testing;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::fetch::{Done, Running, run, spawn};
+use crate::common::netns::Net;
+use crate::common::{anabranch, wait_until};
+
+/// The guest's memory, MB.
+const MEMORY: &str = "96M";
+
+/// Makes the guest, or says why the test is skipped.
+fn guest() -> Option<PathBuf> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/guest/guest.py");
+    let made = Command::new("python3").arg(script).arg(&dir).output();
+    let why = match made {
+        Ok(made) if made.status.success() => None,
+        Ok(made) => Some(String::from_utf8_lossy(&made.stderr).trim().to_owned()),
+        Err(e) => Some(e.to_string()),
+    };
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
+    let why = why.or_else(|| qemu.err().map(|e| format!("QEMU: {e}")));
+    match why {
+        Some(why) => {
+            testing::skip(format!("machines: {why}"));
+            None
+        }
+        None => Some(dir),
+    }
+}
+
+/// Two hosts, `a` and `b`, with two links between them.
+struct Bed {
+    net: Net,
+    dir: TempDir,
+    guest: PathBuf,
+}
+
+impl Bed {
+    /// Makes the hosts; each link carries so many Mbit/s.
+    fn new(test: &str, mbit: u32) -> Option<Self> {
+        let guest = guest()?;
+        let net = Net::new(test, &["a", "b"])?;
+        for n in 1..=2 {
+            let device = format!("up{n}");
+            let (here, there) = (format!("10.77.{n}.1/24"), format!("10.77.{n}.2/24"));
+            net.link(1_500, [("a", &device, &[&here]), ("b", &device, &[&there])]);
+            for host in ["a", "b"] {
+                let mut tc = Command::new("tc");
+                tc.args(["qdisc", "add", "dev", &device, "root", "tbf", "rate", &format!("{mbit}mbit")]);
+                tc.args(["burst", "64kb", "latency", "40ms"]);
+                let shaped = net.inside(host, &tc).output().expect("tc");
+                assert!(shaped.status.success(), "{}", String::from_utf8_lossy(&shaped.stderr));
+            }
+        }
+        let bed = Self { net, dir: tempfile::tempdir().expect("a directory"), guest };
+        for (host, other, address) in [("a", "b", "10.77.1.2"), ("b", "a", "10.77.1.1")] {
+            let line = bed.vm(other, &["pair", host]).expect(0).out;
+            let mut trust = bed.command(host, &["trust", other, address]);
+            trust.stdin(Stdio::piped()).stderr(Stdio::null());
+            let mut child = trust.spawn().expect("a process");
+            child.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("written");
+            assert!(child.wait().expect("its end").success());
+        }
+        Some(bed)
+    }
+
+    /// Makes a command that runs `anabranch vm` at a host.
+    fn command(&self, host: &str, words: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.arg("vm").args(words).arg("--state").arg(self.dir.path().join(host));
+        self.net.inside(host, &command)
+    }
+
+    fn vm(&self, host: &str, words: &[&str]) -> Done {
+        run(self.command(host, words))
+    }
+
+    /// Starts the agent of a host.
+    fn agent(&self, host: &str, more: &[&str]) -> Running {
+        let agent = spawn(self.command(host, &[&["agent", "--json"], more].concat()));
+        agent.wait_event(|event| event["event"] == "listening");
+        agent
+    }
+
+    /// Starts a machine at `a`, and waits until it works.
+    fn run(&self, name: &str, append: &str) {
+        let (kernel, initrd) = (self.guest.join("vmlinuz"), self.guest.join("initrd"));
+        let append = format!("console=ttyS0 quiet {append}");
+        let mut command =
+            self.command("a", &["run", name, "--tcg", "--memory", MEMORY, "--append", &append, "--json"]);
+        command.arg("--kernel").arg(kernel).arg("--initrd").arg(initrd);
+        run(command).expect(0);
+        wait_until(60, || self.console("a", name).contains("READY"));
+    }
+
+    fn console(&self, host: &str, name: &str) -> String {
+        let path = self.dir.path().join(host).join("machines").join(name).join("console.log");
+        String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+    }
+
+    /// Returns what a host says of a machine.
+    fn state(&self, host: &str, name: &str) -> String {
+        let done = self.vm(host, &["ls", "--json"]).expect(0);
+        let lines = done.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let found = lines.filter(|line| line["event"] == "machine").find(|line| line["name"] == name);
+        found.map_or_else(|| "unknown".to_owned(), |line| line["state"].as_str().expect("a state").to_owned())
+    }
+
+    /// Waits until one host runs a machine and the other knows that it does not, and returns the one.
+    fn settled(&self, name: &str) -> &'static str {
+        let mut at = "";
+        wait_until(40, || {
+            let states = ["a", "b"].map(|host| self.state(host, name));
+            let runs = states.each_ref().map(|state| state == "running");
+            assert!(runs != [true, true], "two run");
+            let is_away = |state: &String| ["unknown", "moved"].contains(&state.as_str());
+            at = if runs[0] { "a" } else { "b" };
+            (runs[0] && is_away(&states[1])) || (runs[1] && is_away(&states[0]))
+        });
+        // It does not only say so.
+        let alive = |text: String| text.matches("alive").count();
+        let before = alive(self.console(at, name));
+        wait_until(20, || alive(self.console(at, name)) > before);
+        at
+    }
+
+    fn movement(&self, from: &str, to: &str, more: &[&str]) -> Command {
+        self.command(from, &[&["move", "m", "--to", to, "--json"], more].concat())
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for host in ["a", "b"] {
+            let _ = self.command(host, &["stop", "m"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+fn event(done: &Done, name: &str) -> Value {
+    let lines = done.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut found = lines.filter(|line| line["event"] == name);
+    found.next().unwrap_or_else(|| panic!("no {name} in {}\n{}", done.out, done.err))
+}
+
+const BOTH: [&str; 4] = ["--via", "up1", "--via", "up2"];
+
+#[test]
+fn a_machine_moves_over_two_links_and_what_cannot_be_is_refused() {
+    let _alone = testing::alone();
+    let Some(bed) = Bed::new("vm-move", 150) else { return };
+    bed.run("m", "dirty=16,2");
+
+    // Nobody waits, then somebody who has no memory to give.
+    let done = run(bed.movement("a", "b", &["--no-predict"])).expect(4);
+    assert!(done.err.contains("no agent is reached at 10.77.1.2:26230"), "{}", done.err);
+    let small = bed.agent("b", &["--memory-max", "64M"]);
+    let done = run(bed.movement("a", "b", &["--no-predict"])).expect(1);
+    assert!(done.err.contains("has 64 MB of memory left, and the machine needs 96 MB"), "{}", done.err);
+    drop(small);
+
+    let agent = bed.agent("b", &[]);
+    let done = run(bed.movement("a", "b", &["--no-predict", "--via", "up1", "--via", "usb0"])).expect(4);
+    assert!(done.err.contains("usb0 does not exist here"), "{}", done.err);
+    bed.net.ip("a", "link set up2 down");
+    let done = run(bed.movement("a", "b", &[&["--no-predict"], &BOTH[..]].concat())).expect(4);
+    assert!(done.err.contains("up2 is down: the move does not begin without it"), "{}", done.err);
+    bed.net.ip("a", "link set up2 up");
+    let done = run(bed.command("a", &["move", "m", "--to", "c"])).expect(2);
+    assert!(done.err.contains("there is no host `c`: there are b"), "{}", done.err);
+
+    let outlook = event(
+        &bed.vm("a", &[&["predict", "m", "--to", "b", "--json"], &BOTH[..]].concat()).expect(0),
+        "outlook",
+    );
+    let forecasts = outlook["forecasts"].as_array().expect("forecasts");
+    let rates: Vec<u64> = forecasts.iter().map(|one| one["rate_bytes"].as_u64().expect("a rate")).collect();
+    assert!(rates[0] > 15_000_000 && rates[2] > rates[0] * 3 / 2, "{rates:?}");
+
+    let moving = spawn(bed.movement("a", "b", &BOTH));
+    moving.wait_event(|event| event["event"] == "progress");
+    let second = run(bed.movement("a", "b", &[])).expect(1);
+    assert!(second.err.contains("another move of m"), "{}", second.err);
+    let done = moving.end().expect(0);
+    let moved = event(&done, "moved");
+    let carried = |device: &str| moved["paths"][device].as_u64().unwrap_or(0);
+    assert!(carried("up1") > 1_000_000 && carried("up2") > 1_000_000, "{moved}");
+    let felt = moved["felt_ms"].as_u64().expect("it has a heartbeat");
+    assert!((10..5_000).contains(&felt), "{moved}");
+    assert!(moved["stood_still_ms"].as_u64().expect("it stood still") <= felt + 50, "{moved}");
+    assert_eq!(bed.settled("m"), "b");
+    assert_eq!(bed.state("a", "m"), "moved");
+    drop(agent);
+    assert_eq!(bed.state("b", "m"), "running", "a machine outlives the agent");
+}
+
+/// Kills the mover, and the agent, at several steps; each time exactly one guest runs in the end.
+#[test]
+fn whatever_is_killed_one_machine_runs() {
+    let _alone = testing::alone();
+    let Some(bed) = Bed::new("vm-kill", 300) else { return };
+    bed.run("m", "dirty=8,1");
+    let mut agents = ["a", "b"].map(|host| Some(bed.agent(host, &[])));
+    let is_note = |event: &Value, what: &str| event["event"] == "note" && event["what"] == what;
+    let mut at = "a";
+    for (victim, step) in
+        [("mover", "begins"), ("agent", "begins"), ("mover", "given"), ("agent", "given"), ("mover", "runs")]
+    {
+        let (from, to, there) = if at == "a" { ("a", "b", 1) } else { ("b", "a", 0) };
+        let moving = spawn(bed.movement(from, to, &["--no-predict"]));
+        moving.wait_event(|event| is_note(event, step));
+        let agent = if victim == "agent" { agents[there].take() } else { None };
+        match agent {
+            Some(agent) => {
+                agent.signal(Signal::SIGKILL);
+                let _ = agent.end();
+                std::thread::sleep(Duration::from_millis(300));
+                agents[there] = Some(bed.agent(to, &[]));
+                let _ = moving.end();
+            }
+            None => {
+                moving.signal(Signal::SIGKILL);
+                let _ = moving.end();
+            }
+        }
+        at = bed.settled("m");
+        if step == "begins" {
+            assert_eq!(at, from, "{victim} at {step}");
+        }
+    }
+    // Ctrl-C leaves it where it is.
+    let (from, to) = if at == "a" { ("a", "b") } else { ("b", "a") };
+    let moving = spawn(bed.movement(from, to, &["--no-predict"]));
+    moving.wait_event(|event| is_note(event, "begins"));
+    moving.signal(Signal::SIGINT);
+    let done = moving.end().expect(130);
+    assert!(done.err.contains("the machine runs here, as before"), "{}", done.err);
+    assert_eq!(bed.settled("m"), from);
+}
+
+#[test]
+fn words_that_make_no_sense_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vm = |words: &[&str]| {
+        let mut command = anabranch();
+        command.arg("vm").args(words).arg("--state").arg(dir.path().join("s"));
+        run(command)
+    };
+    for (words, said) in [
+        (&["run", "a,b", "--kernel", "/dev/null"][..], "is no name of a machine"),
+        (&["run", "m"], "there is nothing to start"),
+        (&["run", "m", "--disk", "/none:shared"], "the disk /none"),
+        (&["run", "m", "--kernel", "/dev/null", "--net", "tap:a,script=/x"], "is connected to user"),
+        (&["run", "m", "--memory", "9X"], "is no size of memory"),
+        (&["move", "m", "--to", "b"], "there is no machine `m` here"),
+        (&["attach", "m", "--qmp", "/none"], "there is no QMP socket /none"),
+        (&["stop", "<b>"], "is no name of a machine"),
+    ] {
+        let done = vm(words).expect(2);
+        assert!(done.err.contains(said), "{words:?}: {}", done.err);
+    }
+    assert!(vm(&["ls"]).expect(0).err.contains("no machine is known here"));
+    let mut trust = anabranch();
+    trust.args(["vm", "trust", "b", "192.0.2.1", "--state"]).arg(dir.path().join("s"));
+    assert!(run(trust).expect(2).err.contains("anabranch-pair-"));
+    let done = vm(&["pair", "x"]).expect(0);
+    assert!(done.out.starts_with("anabranch-pair-1:"), "{}", done.out);
+    vm(&["pair", "x"]).expect(2);
+}

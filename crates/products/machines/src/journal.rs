@@ -1,0 +1,262 @@
+//! Who may run a machine that moves: two records, one on the disk of each host, and the rules between them.
+//!
+//! ```text
+//!  source                                        destination
+//!  (none)   it runs here                         (none)
+//!    │ before anything is sent                     │ prepare
+//!    ▼                                             ▼
+//!  moving   it runs here                         waiting   it never runs ── abort, a lost connection, ──▶ refused
+//!    │ it stands still, all of it is there         │ resume                a restart of the agent
+//!    ▼                                             ▼
+//!  given    it runs neither here nor, yet, there   running   it runs here
+//!    │ the word "running"                        
+//!    ▼                            
+//!  gone     (the word "refused" instead leads back to "none")
+//! ```
+//!
+//! Each arrow is on the disk before anybody acts on it. *Resume* is said only by a source that is in `given`,
+//! so the two never run at once, whatever is killed, lost or said twice. A source in `given` continues only if
+//! the destination says that it has refused, and a destination that has refused never runs that machine: so one
+//! of the two runs it as soon as both have spoken with each other. `tests` walks through all states.
+
+use serde::{Deserialize, Serialize};
+
+/// What the source of a move has written. Nothing is written of a machine that does not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Departure {
+    /// The machine runs here, and a move is under way.
+    Moving,
+    /// The machine stands still here, and may run at the destination.
+    Given,
+    /// The machine runs at the destination.
+    Gone,
+}
+
+/// What the destination of a move has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrival {
+    /// The machine's state comes in; it does not run.
+    Waiting,
+    /// The machine runs here.
+    Running,
+    /// The machine does not run here, and never will by this move.
+    Refused,
+}
+
+/// What a source asks of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Asked {
+    /// To run the machine. Only a source in [`Departure::Given`] asks it.
+    Resume,
+    /// To give the machine up.
+    Abort,
+}
+
+/// What a source does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The machine runs on here; the record is removed.
+    Stay,
+    /// The machine runs there; the one here ends.
+    Leave,
+    /// The destination has to be asked first.
+    Ask,
+}
+
+/// Decides what the source does, by its record and the destination's word if there is one.
+#[must_use]
+pub const fn next(departure: Departure, word: Option<Arrival>) -> Next {
+    match (departure, word) {
+        (Departure::Gone, _) | (Departure::Given, Some(Arrival::Running)) => Next::Leave,
+        (Departure::Moving, _) | (Departure::Given, Some(Arrival::Refused)) => Next::Stay,
+        (Departure::Given, Some(Arrival::Waiting) | None) => Next::Ask,
+    }
+}
+
+/// Returns what the destination has written after it was asked. `is_whole` tells whether all that the machine
+/// needs to run is here. A move that the destination does not know, it refuses for ever.
+#[must_use]
+pub const fn answer(arrival: Option<Arrival>, asked: Asked, is_whole: bool) -> Arrival {
+    match (arrival, asked) {
+        (Some(Arrival::Running), _) => Arrival::Running,
+        (Some(Arrival::Waiting), Asked::Resume) if is_whole => Arrival::Running,
+        (Some(Arrival::Waiting), Asked::Resume) => Arrival::Waiting,
+        (Some(Arrival::Waiting), Asked::Abort) | (Some(Arrival::Refused) | None, _) => Arrival::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A move as a whole: both records, both guests, and what is on its way.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct World {
+        departure: Option<Departure>,
+        arrival: Option<Arrival>,
+        runs_here: bool,
+        runs_there: bool,
+        /// Whether all of the machine's state has arrived.
+        is_whole: bool,
+        /// The mover was killed, and recovery has not begun.
+        is_dead: bool,
+        asked: BTreeSet<Asked>,
+        words: BTreeSet<Arrival>,
+        prepared: bool,
+        is_over: bool,
+    }
+
+    impl World {
+        fn start() -> Self {
+            Self {
+                departure: None,
+                arrival: None,
+                runs_here: true,
+                runs_there: false,
+                is_whole: false,
+                is_dead: false,
+                asked: BTreeSet::new(),
+                words: BTreeSet::new(),
+                prepared: false,
+                is_over: false,
+            }
+        }
+
+        fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+            let mut next = self.clone();
+            change(&mut next);
+            next
+        }
+
+        /// All that can happen next. Messages stay on their way after they arrived: they may come twice, late
+        /// or never.
+        fn steps(&self) -> Vec<Self> {
+            let mut all = Vec::new();
+            if !self.is_over {
+                self.mover(&mut all);
+            }
+            // The agent gives up by itself, at a restart for instance.
+            if self.arrival == Some(Arrival::Waiting) {
+                all.push(self.with(|w| w.arrival = Some(Arrival::Refused)));
+            }
+            // The agent was killed between its record and QEMU's `cont`: a restart does the latter.
+            if self.arrival == Some(Arrival::Running) && !self.runs_there {
+                all.push(self.with(|w| w.runs_there = true));
+            }
+            for asked in &self.asked {
+                let arrival = answer(self.arrival, *asked, self.is_whole);
+                all.push(self.with(|w| {
+                    w.arrival = Some(arrival);
+                    w.words.insert(arrival);
+                }));
+            }
+            all
+        }
+
+        fn mover(&self, all: &mut Vec<Self>) {
+            if !self.is_dead {
+                all.push(self.with(|w| w.is_dead = true));
+            }
+            match self.departure {
+                None if !self.is_dead => all.push(self.with(|w| w.departure = Some(Departure::Moving))),
+                None => {}
+                Some(Departure::Moving) => {
+                    if !self.prepared && self.arrival.is_none() && !self.is_dead {
+                        all.push(self.with(|w| {
+                            w.prepared = true;
+                            w.arrival = Some(Arrival::Waiting);
+                        }));
+                    }
+                    // QEMU completes by itself, whether the mover lives or not, while the other end is there.
+                    if self.arrival == Some(Arrival::Waiting) && self.runs_here {
+                        all.push(self.with(|w| {
+                            w.is_whole = true;
+                            w.runs_here = false;
+                        }));
+                    }
+                    if self.is_whole && !self.is_dead {
+                        all.push(self.with(|w| w.departure = Some(Departure::Given)));
+                    }
+                    // Recovery, or a user who changes his mind.
+                    all.push(self.with(|w| {
+                        assert_eq!(next(Departure::Moving, None), Next::Stay);
+                        w.departure = None;
+                        w.runs_here = true;
+                        w.asked.insert(Asked::Abort);
+                        w.is_over = true;
+                    }));
+                }
+                Some(Departure::Given) => {
+                    for asked in [Asked::Resume, Asked::Abort] {
+                        all.push(self.with(|w| drop(w.asked.insert(asked))));
+                    }
+                    for word in &self.words {
+                        match next(Departure::Given, Some(*word)) {
+                            Next::Stay => all.push(self.with(|w| {
+                                w.departure = None;
+                                w.runs_here = true;
+                                w.is_over = true;
+                            })),
+                            Next::Leave => all.push(self.with(|w| w.departure = Some(Departure::Gone))),
+                            Next::Ask => {}
+                        }
+                    }
+                }
+                Some(Departure::Gone) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn never_do_two_run_and_always_can_one() {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![World::start()]);
+        let mut edges: Vec<(World, World)> = Vec::new();
+        while let Some(world) = open.pop() {
+            if !seen.insert(world.clone()) {
+                continue;
+            }
+            assert!(!(world.runs_here && world.runs_there), "{world:?}");
+            assert!(!world.runs_there || world.arrival == Some(Arrival::Running), "{world:?}");
+            for next in world.steps() {
+                edges.push((world.clone(), next.clone()));
+                open.push(next);
+            }
+        }
+        // From every state, one in which exactly one guest runs and nothing is left to decide can be reached.
+        let is_settled = |w: &World| {
+            let here = w.runs_here && w.departure.is_none();
+            let there = w.runs_there && w.departure == Some(Departure::Gone);
+            here != there && w.runs_here != w.runs_there
+        };
+        let mut good: BTreeSet<World> = seen.iter().filter(|w| is_settled(w)).cloned().collect();
+        loop {
+            let more: Vec<World> = edges
+                .iter()
+                .filter(|(from, to)| good.contains(to) && !good.contains(from))
+                .map(|(from, _)| from.clone())
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            good.extend(more);
+        }
+        let stuck: Vec<&World> = seen.difference(&good).collect();
+        assert!(stuck.is_empty(), "{} of {}: {:?}", stuck.len(), seen.len(), stuck[0]);
+        assert!(seen.len() > 50, "{}", seen.len());
+    }
+
+    #[test]
+    fn a_source_that_has_given_waits_for_a_word() {
+        assert_eq!(next(Departure::Given, None), Next::Ask);
+        assert_eq!(next(Departure::Given, Some(Arrival::Waiting)), Next::Ask);
+        assert_eq!(next(Departure::Gone, None), Next::Leave);
+        assert_eq!(answer(None, Asked::Resume, false), Arrival::Refused);
+        assert_eq!(answer(Some(Arrival::Refused), Asked::Resume, true), Arrival::Refused);
+        assert_eq!(answer(Some(Arrival::Running), Asked::Abort, true), Arrival::Running);
+    }
+}

@@ -1,0 +1,43 @@
+//! Running machines that move between hosts over all links.
+//!
+//! **Purpose.** A machine (a guest of QEMU) moves to another host while it runs, over all paths between the
+//! two at once, encrypted. Before, it is told whether the move will ever end; afterwards, how long the guest
+//! stood still, as it felt it. Whatever is killed meanwhile, one of the two hosts runs the machine.
+//!
+//! **Non-goals.** No hypervisor: QEMU runs machines and copies their memory. No disks of one host alone. No
+//! printing and no command line. `docs/machines.md` has the data flow, and what is refused.
+//!
+//! **Map.**
+//! * [`config`]: what a machine is made of, and the arguments of its QEMU; [`launch`]: starts and ends it;
+//!   [`qmp`]: speaks with it.
+//! * [`store`]: what this host knows, on disk.
+//! * [`model`]: predicts a move, in virtual time; [`memory`]: what of a guest's memory is in use; [`outlook`]:
+//!   measures guest and paths for the model.
+//! * [`paths`]: the ways to the other host, and what each carries.
+//! * [`journal`]: the rules of who may run a machine; [`settle`]: the end of a move, and of one that was
+//!   killed.
+//! * [`mover`]: a move, at its source. [`remote`]: the agent as the source sees it; [`wire`]: what they say.
+//! * [`agent`]: the destination; `arrivals`: the machines that come to it.
+//! * `beat`: a guest's heartbeat.
+#![deny(unsafe_code)]
+
+pub mod agent;
+mod arrivals;
+mod beat;
+pub mod config;
+mod error;
+pub mod journal;
+pub mod launch;
+pub mod memory;
+pub mod model;
+pub mod mover;
+pub mod outlook;
+pub mod paths;
+pub mod qmp;
+pub mod remote;
+pub mod settle;
+pub mod store;
+pub mod wire;
+
+pub use arrivals::Allowed;
+pub use error::{Error, Result};
