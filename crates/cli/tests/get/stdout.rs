@@ -174,3 +174,21 @@ fn what_nobody_vouches_for_is_told_even_to_who_wants_errors_only() {
     assert!(output.status.success() && output.stdout == content);
     assert_eq!(err(&output).matches("UNVERIFIED").count(), 1, "{}", err(&output));
 }
+
+/// Its own buffer is full then, and nothing is asked of any link.
+#[test]
+fn a_reader_that_pauses_brings_no_backup_in() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (to, content) = (dir.path().join("to"), noise(45_000_001));
+    let server = serve(dir.path(), &content);
+    let url = server.offers[0]["http"][0].as_str().expect("a URL").to_owned();
+    let mut running =
+        get(&[&url, "--via", "127.0.0.1", "--via", "127.0.0.2:backup"], &to).spawn().expect("it runs");
+    // A link without a byte for three seconds counts as silent if some are expected.
+    thread::sleep(Duration::from_secs(4));
+    let mut came = Vec::new();
+    running.stdout.take().expect("a pipe").read_to_end(&mut came).expect("it is read");
+    let output = running.wait_with_output().expect("it ends");
+    assert!(output.status.success() && came == content, "{}", err(&output));
+    assert!(!err(&output).contains("is used now"), "{}", err(&output));
+}

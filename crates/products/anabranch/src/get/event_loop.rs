@@ -171,6 +171,8 @@ pub(super) struct EventLoop<'a, 'o> {
     refresh_at: Time,
     /// The conditions of the links; `None` if they have none.
     links: Option<LinkPolicy>,
+    /// Whether the stage did not listen in the last turn, so that no link counts as silent or full.
+    is_busy: bool,
     /// When the sockets were last read.
     read_at: Time,
     /// A buffer for HTTP events; empty between turns.
@@ -188,6 +190,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
             gave_way: false,
             refresh_at: now + REFRESH_EVERY,
             links: None,
+            is_busy: false,
             read_at: now,
             events: Vec::new(),
         }
@@ -287,7 +290,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     fn look_at_links(&mut self, now: Time, stage: &mut dyn Stage) -> Result<()> {
         let mut changed = self.world.links_changed();
         if let Some(links) = &mut self.links {
-            changed |= links.look(now, stage.carried(), self.world, self.observer)?;
+            let carried = stage.carried().filter(|_| !self.is_busy);
+            changed |= links.look(now, carried, self.world, self.observer)?;
         }
         if changed {
             self.world.forget_failures();
@@ -310,6 +314,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         stage: &mut dyn Stage,
     ) -> Result<bool> {
         let Some(Liveness { who, heard, busy }) = stage.liveness() else { return Ok(false) };
+        self.is_busy = busy;
         if busy {
             silence.heard(now);
             slow.restart(now);

@@ -119,7 +119,7 @@ pub(super) fn local_ends(
     };
     let links: Vec<(Via, Egress)> = named.iter().map(link).collect::<Result<_>>()?;
     let via: Vec<Via> = links.iter().map(|(via, _)| via.clone()).collect();
-    via::check(&via).map_err(|e| Error::usage(format!("`via`: {e}")).because(e))?;
+    via::check_words(&via).map_err(|e| Error::usage(format!("`via`: {e}")).because(e))?;
     let mut rates = [limit].into_iter().chain(via.iter().map(|via| via.limit));
     if rates.any(|rate| rate == Some(NO_RATE)) {
         return Err(Error::usage("`limit`: nothing would come at a rate of zero"));
