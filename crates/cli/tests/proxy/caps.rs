@@ -37,7 +37,7 @@ fn file(bed: &Bed) -> serde_json::Value {
 }
 
 fn in_file(bed: &Bed) -> u64 {
-    file(bed)["links"]["p1"]["bytes"].as_u64().expect("a number")
+    file(bed)["links"]["p1 month"]["bytes"].as_u64().expect("a number")
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_cap_is_kept_over_a_kill_and_a_restart_and_the_link_is_back_in_the_next_mont
     end(&mut bed, Signal::SIGTERM);
     // A month passes.
     let mut changed = file(&bed);
-    let began = &mut changed["links"]["p1"]["period-began"];
+    let began = &mut changed["links"]["p1 month"]["period-began"];
     *began = (began.as_i64().expect("a number") - 86_400).into();
     fs::write(bed.dir.path().join(FILE), changed.to_string()).expect("written");
     bed.client(&via);

@@ -11,7 +11,7 @@ use anabranch_house::links::{Book, Change, Mode, Seen, Standby, Usage};
 use anabranch_net::Egress;
 use anabranch_net::via::Via;
 
-use super::world::{Held, Hold, World};
+use super::world::{Held, Hold, World, hold_of};
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::{Error, Result};
@@ -44,6 +44,8 @@ pub(super) struct Links {
 pub(super) struct LinkPolicy {
     links: Links,
     standby: Standby,
+    /// The local ends that the world holds back.
+    held: Held,
     book: Option<Book>,
     look_at: Time,
     /// When the rate was last measured, and the bytes that all links had carried then.
@@ -65,7 +67,8 @@ impl LinkPolicy {
         let book = book.map_err(|e| Error::usage(e.to_string()).because(e))?;
         let standby = Standby::new(&links.named, links.mode);
         let links = links.clone();
-        Ok(Some(Self { links, standby, book, look_at: Time::ZERO, measured: None, is_full: false }))
+        let held = Held::new();
+        Ok(Some(Self { links, standby, held, book, look_at: Time::ZERO, measured: None, is_full: false }))
     }
 
     /// Decides if it is time, and tells the world. `carried` are the bytes that have arrived over each local
@@ -100,29 +103,38 @@ impl LinkPolicy {
         if seen.iter().all(|seen| seen.is_spent) {
             return Err(all_spent(&usage));
         }
-        if !self.standby.step(now, &seen, self.is_full) {
+        self.standby.step(now, &seen, self.is_full);
+        let held = self.held(&seen);
+        if held == self.held {
             return Ok(false);
         }
-        let mut held = Held::new();
-        for (place, (via, end)) in self.links.named.iter().zip(&self.links.ends).enumerate() {
-            let hold = if seen[place].is_spent { Hold::Spent } else { Hold::Waits };
-            let was = world.held(end);
-            match (was, self.standby.is_held(place)) {
-                (None, false) => {}
-                (Some(Hold::Waits), false) => {
-                    observer.notice(&format!("the link {} is used now: no better one can do more", via.name));
-                }
-                (Some(Hold::Spent), false) => {
-                    observer.notice(&format!("the link {} is used again", via.name));
-                }
-                (_, true) => held.push((end.clone(), hold)),
-            }
-            if was.is_none() && carried.is_some() && self.standby.is_held(place) && hold == Hold::Waits {
-                observer.notice(&format!("the link {} waits: a better one carries the data", via.name));
-            }
-        }
-        world.hold(held);
+        self.tell(&held, carried.is_some(), observer);
+        world.hold(held.clone());
+        self.held = held;
         Ok(true)
+    }
+
+    /// Returns the local ends that are held back now.
+    fn held(&self, seen: &[Seen]) -> Held {
+        let hold = |(place, end): (usize, &Egress)| {
+            let hold = if seen[place].is_spent { Hold::Spent } else { Hold::Waits };
+            self.standby.is_held(place).then(|| (end.clone(), hold))
+        };
+        self.links.ends.iter().enumerate().filter_map(hold).collect()
+    }
+
+    /// Reports which links are used now that were not, and, `during` a transfer, which are not any more. Links
+    /// that have carried their caps are reported elsewhere.
+    fn tell(&self, held: &Held, during: bool, observer: &mut Observer<'_>) {
+        for (via, end) in self.links.named.iter().zip(&self.links.ends) {
+            let says = match (hold_of(&self.held, end), hold_of(held, end)) {
+                (Some(Hold::Waits), None) => "is used now: no better one can do more",
+                (Some(Hold::Spent), None) => "is used again",
+                (None, Some(Hold::Waits)) if during => "waits: a better one carries the data",
+                _ => continue,
+            };
+            observer.notice(&format!("the link {} {says}", via.name));
+        }
     }
 
     /// Counts the bytes of links with caps, and reports those that may carry no more.

@@ -98,7 +98,7 @@ impl Book {
             is_told: false,
         };
         // A failure to write is better known now than after the first byte.
-        book.exchange(Time::ZERO).map_err(failed)?;
+        book.exchange(Time::ZERO, &mut Vec::new()).map_err(failed)?;
         Ok(Some(book))
     }
 
@@ -125,7 +125,8 @@ impl Book {
     /// Counts, and stores what has changed: the last bytes of a program are counted too. `notice` is told
     /// once if the file cannot be written.
     pub fn save(&mut self, now: Time, notice: impl FnOnce(String)) -> Vec<Change> {
-        let done = self.exchange(now);
+        let mut changes = Vec::new();
+        let done = self.exchange(now, &mut changes);
         if let Err(e) = &done
             && !self.is_told
         {
@@ -135,7 +136,7 @@ impl Book {
             ));
         }
         self.is_told = done.is_err();
-        done.unwrap_or_default()
+        changes
     }
 
     fn look(&mut self, now: Time) -> Vec<Change> {
@@ -148,21 +149,22 @@ impl Book {
         })
     }
 
-    /// Continues from what other programs have stored, counts, and stores the sum.
-    fn exchange(&mut self, now: Time) -> io::Result<Vec<Change>> {
+    /// Continues from what other programs have stored, counts, and stores the sum. Adds the links that have
+    /// changed to `changes`, also if the sum cannot be stored.
+    fn exchange(&mut self, now: Time, changes: &mut Vec<Change>) -> io::Result<()> {
         let _held = self.lock()?;
         let stored = read(&self.dir)?;
         if stored != self.known {
             self.caps.adopt(stored.clone());
         }
-        let changes = self.look(now);
+        changes.extend(self.look(now));
         let accounts = self.caps.accounts();
         if accounts != stored {
             let text = serde_json::to_vec_pretty(&Document { links: accounts.clone() })?;
             self.dir.replace(FILE, Access::Secret, &text)?;
         }
         self.known = accounts;
-        Ok(changes)
+        Ok(())
     }
 
     /// Locks the file against other programs until the result is dropped.
@@ -202,7 +204,7 @@ mod tests {
         assert!(matches!(Book::open(&address, Some(dir.path())), Err(CapsError::NotAnInterface(_))));
         drop(Book::open(&capped, Some(dir.path())).unwrap().unwrap());
         let file = dir.path().join(FILE);
-        assert!(fs::read_to_string(&file).unwrap().contains("\"lo\""));
+        assert!(fs::read_to_string(&file).unwrap().contains("\"lo day\""));
         for wrong in ["{\"links\": {\"lo\": {\"bytes\": 5}}}", "nonsense", ""] {
             fs::write(&file, wrong).unwrap();
             let error = Book::open(&capped, Some(dir.path())).unwrap_err();

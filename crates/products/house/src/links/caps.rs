@@ -85,6 +85,12 @@ pub enum Change {
     Renewed(usize),
 }
 
+/// Returns the name of the account of a link: each of its periods has an account of its own, as programs may
+/// have caps of different periods.
+fn key(link: &str, cap: Cap) -> String {
+    format!("{link} {}", cap.period)
+}
+
 const NEW: Account = Account { period_began: i64::MIN, bytes: 0, counter: None, spent_at: None };
 
 /// The links that have caps.
@@ -100,7 +106,7 @@ impl Caps {
     pub(crate) fn new(links: &[Via], mut known: BTreeMap<String, Account>) -> Self {
         let capped = links.iter().enumerate().filter_map(|(place, link)| {
             let cap = link.cap?;
-            let account = known.remove(&link.name);
+            let account = known.remove(&key(&link.name, cap));
             let account = account.unwrap_or(NEW);
             let is_spent = account.spent_at.is_some_and(|at| at >= cap.bytes);
             let (name, recent) = (link.name.clone(), VecDeque::new());
@@ -113,7 +119,7 @@ impl Caps {
     /// interfaces have carried after that.
     pub(crate) fn adopt(&mut self, mut known: BTreeMap<String, Account>) {
         for link in &mut self.capped {
-            if let Some(account) = known.remove(&link.name) {
+            if let Some(account) = known.remove(&key(&link.name, link.cap)) {
                 link.is_spent = account.spent_at.is_some_and(|at| at >= link.cap.bytes);
                 (link.account, link.is_behind) = (account, true);
             }
@@ -123,7 +129,7 @@ impl Caps {
 
     /// Returns the accounts to store.
     pub(crate) fn accounts(&self) -> BTreeMap<String, Account> {
-        let own = self.capped.iter().map(|link| (link.name.clone(), link.account.clone()));
+        let own = self.capped.iter().map(|link| (key(&link.name, link.cap), link.account.clone()));
         self.others.clone().into_iter().chain(own).collect()
     }
 
@@ -293,6 +299,18 @@ mod tests {
         two.adopt(one.accounts());
         assert_eq!(two.count(at(9_000), NOW, shows(10_000_000)), [Change::Spent(1)]);
         assert_eq!(two.count(at(9_100), NOW, shows(10_000_000)), [], "it is told once");
+    }
+
+    #[test]
+    fn caps_of_different_periods_do_not_disturb_each_other() {
+        let mut month = caps(BTreeMap::new());
+        month.count(at(0), NOW, shows(0));
+        month.count(at(100), NOW, shows(5_000_000));
+        let mut day = Caps::new(&["wwan0:cap=1GB/day".parse().unwrap()], month.accounts());
+        day.count(at(200), NOW, shows(6_000_000));
+        month.adopt(day.accounts());
+        month.count(at(200), NOW, shows(6_000_000));
+        assert_eq!((month.usage()[0].bytes, day.usage()[0].bytes), (6_000_000, 0));
     }
 
     #[test]

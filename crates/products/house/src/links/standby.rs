@@ -87,9 +87,8 @@ impl Standby {
         Self { mode, named: mode.applied(named), links, price: Price::default() }
     }
 
-    /// Takes what is known of each link, and whether those that carry data are full. Returns whether other
-    /// links are held back than before.
-    pub fn step(&mut self, now: Time, seen: &[Seen], is_full: bool) -> bool {
+    /// Takes what is known of each link, and whether those that carry data are full.
+    pub fn step(&mut self, now: Time, seen: &[Seen], is_full: bool) {
         for (link, seen) in self.links.iter_mut().zip(seen) {
             link.hear(now, seen.bytes.filter(|_| !link.is_held && seen.is_up));
         }
@@ -99,12 +98,9 @@ impl Standby {
         let is_full = is_full && self.mode != Mode::Sequential;
         let backups = self.price.step(now, &self.named, &out, is_full);
         let has_other = out.iter().enumerate().any(|(place, out)| !out && !backups.contains(&place));
-        let mut has_changed = false;
         for (place, (link, seen)) in self.links.iter_mut().zip(seen).enumerate() {
-            let is_held = seen.is_spent || (has_other && backups.contains(&place));
-            has_changed |= std::mem::replace(&mut link.is_held, is_held) != is_held;
+            link.is_held = seen.is_spent || (has_other && backups.contains(&place));
         }
-        has_changed
     }
 
     /// Returns whether the link with this index is held back.
@@ -118,9 +114,11 @@ impl Link {
     /// Takes the bytes that the link has brought so far; `None` if nothing is expected of it.
     fn hear(&mut self, now: Time, bytes: Option<u64>) {
         let Some(bytes) = bytes else {
-            (self.heard_at, self.is_silent, self.returns_since) = (None, false, None);
+            *self = Self { is_held: self.is_held, ..Self::default() };
             return;
         };
+        // Each part of a transfer counts anew.
+        self.bytes = if bytes < self.bytes { 0 } else { self.bytes };
         let heard_at = *self.heard_at.get_or_insert(now);
         if bytes <= self.bytes {
             if now.since(heard_at) >= SILENT_AFTER {
@@ -210,6 +208,18 @@ mod tests {
             assert_eq!(bed.pass(500), [0; 0]);
             bed.works[0] = false;
             assert_eq!(bed.pass(1_500), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn a_count_that_begins_anew_is_no_silence() {
+        let mut bed = Bed::new(Mode::Aggregate, &["wlan0", "wwan0:backup"]);
+        assert_eq!(bed.pass(20_000), [1]);
+        for expected in [Some(0), None] {
+            bed.seen[0].bytes = expected;
+            assert_eq!(bed.pass(200), [1]);
+            bed.seen[0].bytes = Some(0);
+            assert_eq!(bed.pass(10_000), [1]);
         }
     }
 
