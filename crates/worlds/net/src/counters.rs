@@ -23,7 +23,8 @@
 //!
 //! let counters = Counters::new();
 //! counters.count(Count::Hits);
-//! assert_eq!(counters.rows().map(|row| (row.name, row.value)).collect::<Vec<_>>(), [("hits", 1), ("misses", 0)]);
+//! let rows: Vec<_> = counters.rows().map(|row| (row.name, row.value)).collect();
+//! assert_eq!(rows, [("hits", 1), ("misses", 0)]);
 //! anabranch_net::counters::check::<Count>();
 //! ```
 
@@ -111,8 +112,8 @@ impl<C> fmt::Debug for Counters<C> {
     }
 }
 
-/// Returns numbers in Prometheus' text format, each named `anabranch_PREFIX_NAME`, and with `_total` behind it
-/// if it only grows.
+/// Returns numbers in Prometheus' text format, each named `anabranch_PREFIX_NAME`, and with `_total` behind
+/// it if it only grows.
 #[must_use]
 pub fn exposition(prefix: &str, rows: impl Iterator<Item = Row>) -> String {
     let mut text = Exposition::new();

@@ -44,6 +44,8 @@ const OPEN_MAX: usize = 16;
 pub(super) struct Offer {
     /// The URI by which it is fetched from all of them.
     pub(super) uri: String,
+    /// The length in bytes.
+    pub(super) length: u64,
     /// The neighbours.
     pub(super) holders: Vec<IpAddr>,
 }
@@ -173,7 +175,8 @@ fn offer(holders: &[Holder]) -> Option<Offer> {
     let its: Vec<&Holder> = holders.iter().filter(|holder| holder.content == content).collect();
     let from = its.iter().map(|holder| holder.address.to_string()).collect();
     let uri = Uri { from, ..Uri::new(content) }.to_string();
-    Some(Offer { uri, holders: its.iter().map(|holder| holder.address.ip()).collect() })
+    let length = content.length;
+    Some(Offer { uri, length, holders: its.iter().map(|holder| holder.address.ip()).collect() })
 }
 
 impl Drop for Lan {

@@ -1,13 +1,16 @@
 //! The packets of neighbours. All have a fixed length, and no answer is longer than what it answers.
 //!
-//! | bytes | all | hello, leaving | question | answer |
-//! | --- | --- | --- | --- | --- |
-//! | 0–3 | magic `anbn` | | | |
-//! | 4, 5, 6, 7 | version 1; kind (1 to 4); a flag; 0 | flag: others are asked to say hello | flag: kind of the hash | flag: it is here |
-//! | 8–15 | the sender's identifier, new at each start | | | |
-//! | 16–23 | | – | number | number of the question |
-//! | 24– | | – | the hash, then zeros to byte 87 | length (8), BLAKE3 root (32), port of mmTP (2) |
-//! | last 16 | keyed BLAKE3 of all before | | | |
+//! | bytes | what |
+//! | --- | --- |
+//! | 0–3 | magic `anbn` |
+//! | 4, 5, 6, 7 | version 1; kind: 1 hello, 2 leaving, 3 question, 4 answer; a flag; 0 |
+//! | 8–15 | the sender's identifier, new at each start |
+//! | 16–23 | question: a number; answer: the number of the question |
+//! | 24– | question: the hash, then zeros to byte 87; answer: length (8), root (32), port of mmTP (2) |
+//! | last 16 | keyed BLAKE3 of all before |
+//!
+//! The flag of a hello asks others to say hello; that of a question is the kind of the hash (0 SHA-256, 1
+//! SHA-512, 2 SHA-512/256); that of an answer says that the object is here.
 //!
 //! Numbers are little-endian. Without a secret, the key of the last field is one that everybody knows, and
 //! the field is a check sum.

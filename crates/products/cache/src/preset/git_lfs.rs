@@ -1,7 +1,7 @@
-//! Objects of Git LFS (git-lfs, "Git LFS Specification" and "Batch API"): the server of a repository names, for
-//! each object, a URL that ends in the object's SHA-256, its `oid`. Clients ask that server themselves, by
-//! POST, and fetch objects from the cache instead of the URL by `url.….insteadOf`. The query of a URL may be a
-//! signature, which goes to the source and is no part of the object's name.
+//! Objects of Git LFS (git-lfs, "Git LFS Specification" and "Batch API"): the server of a repository names,
+//! for each object, a URL that ends in the object's SHA-256, its `oid`. Clients ask that server themselves,
+//! by POST, and fetch objects from the cache instead of the URL by git's setting `insteadOf`. The query of a
+//! URL may be a signature, which goes to the source and is no part of the object's name.
 
 use super::target::{StorePath, TargetKind, UNKNOWN_TYPE};
 use crate::digest::{Digest, HashKind};

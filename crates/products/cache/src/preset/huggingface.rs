@@ -2,10 +2,10 @@
 //! `file_download.py`): `NAME/resolve/REVISION/FILE`, where NAME is `REPO`, `OWNER/REPO`,
 //! `datasets/OWNER/REPO` or `spaces/OWNER/REPO`.
 //!
-//! The hub answers a file in Git LFS by a redirect to a storage, with fields of its own: `X-Linked-Etag` is the
-//! SHA-256 of the file, `X-Linked-Size` its length, `X-Repo-Commit` the commit that REVISION means now. Other
-//! files it sends itself, with an `ETag` that is no SHA-256. A file of a commit never changes. `api/` has
-//! lists in JSON.
+//! The hub answers a file in Git LFS by a redirect to a storage, with fields of its own: `X-Linked-Etag` is
+//! the SHA-256 of the file, `X-Linked-Size` its length, `X-Repo-Commit` the commit that REVISION means now.
+//! Other files it sends itself, with an `ETag` that is no SHA-256. A file of a commit never changes. `api/`
+//! has lists in JSON.
 //!
 //! The fields by which the hub offers another protocol (`X-Xet-Hash`) are not handed on, so that clients
 //! fetch by HTTP, and through the cache.

@@ -206,9 +206,9 @@ impl Worker {
         }
     }
 
-    /// Accepts a connection in the place of the spare descriptor, and refuses it. Otherwise the socket would be
-    /// ready again at once, and the thread would do nothing else. Returns whether that was possible; if not,
-    /// the socket is heard again at the next sweep.
+    /// Accepts a connection in the place of the spare descriptor, and refuses it. Otherwise the socket would
+    /// be ready again at once, and the thread would do nothing else. Returns whether that was possible; if
+    /// not, the socket is heard again at the next sweep.
     fn accept_to_refuse(&mut self) -> bool {
         let had = self.spare.take().is_some();
         let accepted = self.socket.accept();

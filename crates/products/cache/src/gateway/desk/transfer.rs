@@ -27,6 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(2);
 const NEIGHBOUR_PACE: u64 = 256 << 10;
 const SLOW_AFTER: Span = Span::from_secs(3);
+/// The most bytes of an object that askers wait for to be whole. Their patience has a limit.
+const HELD_BYTES_MAX: u64 = 256 << 20;
 /// The bytes that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -167,6 +169,10 @@ impl Desk {
         };
         let Some(offer) = lan.find(digest) else { return false };
         plan.is_held = !lan.is_keyed();
+        if plan.is_held && offer.length > HELD_BYTES_MAX {
+            plan.is_held = false;
+            return false;
+        }
         let get = Get::new([&offer.uri]).map(|get| get.client(&self.transfers));
         let get = get.map(|get| get.progress_every(PROGRESS_EVERY).timeout(NEIGHBOUR_TIMEOUT));
         let get = get.map_err(|e| Failure::of(&e));
