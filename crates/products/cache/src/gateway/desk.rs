@@ -102,7 +102,9 @@ fn fields_of(head: &Head) -> CacheFields {
 
 /// Says why none of several servers has answered.
 fn failure(errors: &[(String, FetchError)]) -> Failure {
-    let said: Vec<String> = errors.iter().map(|(url, error)| format!("{url}: {error}")).collect();
+    // What follows a question mark may be a signature, which is a secret of the client that came first.
+    let shown = |url: &str| url.split('?').next().unwrap_or_default().to_owned();
+    let said: Vec<String> = errors.iter().map(|(url, error)| format!("{}: {error}", shown(url))).collect();
     let said = said.join("; ");
     let is_missing = errors.iter().all(|(_, error)| matches!(error, FetchError::NotFound(_)));
     let is_refused = errors

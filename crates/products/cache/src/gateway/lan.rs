@@ -156,7 +156,7 @@ impl Lan {
     }
 
     /// Asks nobody at these addresses for a while.
-    pub(super) fn distrust(&self, holders: &[IpAddr]) {
+    pub(super) fn leave_alone(&self, holders: &[IpAddr]) {
         let mut state = lock(&self.shared.state);
         for address in holders {
             state.machine.handle(self.shared.clock.now(), Input::Distrust(*address));

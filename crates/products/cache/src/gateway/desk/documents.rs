@@ -169,7 +169,10 @@ impl Desk {
             verified: wanted.document.digest.map(|digest| digest.to_string()),
             fields: Some(fields.clone()),
         };
-        let is_kept = lasts(&wanted.document) || fields.is_storable();
+        // A hub says the commit; what does not is perhaps a page for a login.
+        let says = |name| head.caching.kept.iter().any(|(known, _)| *known == name);
+        let is_of_hub = resolution.is_none() || says("x-repo-commit");
+        let is_kept = (lasts(&wanted.document) && is_of_hub) || fields.is_storable();
         if is_kept {
             match self.keep(&wanted.key, &meta, &body) {
                 Ok(object) => {

@@ -27,6 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(2);
 const NEIGHBOUR_PACE: u64 = 256 << 10;
 const SLOW_AFTER: Span = Span::from_secs(3);
+/// The longest time for which askers get nothing, because nobody knows yet whether a neighbour's bytes are
+/// right.
+const HELD_FOR: Span = Span::from_secs(10);
 /// The most bytes of an object that askers wait for to be whole. Their patience has a limit.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 /// The bytes that are written at once.
@@ -178,8 +181,11 @@ impl Desk {
         let get = get.map_err(|e| Failure::of(&e));
         let fetched = get.and_then(|get| self.fetch(get, plan, Giver::Neighbours));
         plan.is_held = false;
+        if let Err(Failure::WrongBytes(_) | Failure::Upstream(_) | Failure::NotFound(_)) = &fetched {
+            // Each next miss would cost these seconds again.
+            lan.leave_alone(&offer.holders);
+        }
         if let Err(Failure::WrongBytes(why)) = &fetched {
-            lan.distrust(&offer.holders);
             for source in &offer.holders {
                 self.counters.count(Count::Lies);
                 (self.listener)(&Event::WrongBytes { source: source.to_string(), why: why.clone() });
@@ -382,6 +388,11 @@ impl Desk {
                 plan.flight.set_written(plan.writer.length());
             }
             let waited = clock.now().since(begun);
+            if plan.is_held && waited > HELD_FOR {
+                return Err(Failure::Upstream(
+                    "its askers have waited for the whole of it for too long".to_owned(),
+                ));
+            }
             if giver == Giver::Neighbours
                 && waited > SLOW_AFTER
                 && at < NEIGHBOUR_PACE * (waited.as_millis() / 1_000)
