@@ -97,7 +97,8 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     get = args.links.limit.into_iter().fold(get, Get::limit);
     get = args.links.via.iter().fold(get, |get, via| get.via(via.to_string())).mode(args.links.mode);
     get = state_dir().into_iter().fold(get, Get::state_dir);
-    get = http.header.iter().fold(get, |get, (name, value)| get.header(name, value));
+    let fields = http.header.iter().flat_map(|argument| &argument.0);
+    get = fields.fold(get, |get, (name, value)| get.header(name, value));
     get = http.user()?.into_iter().fold(get, |get, (name, password)| get.user(name, password));
     get = http.netrc().into_iter().fold(get, Get::netrc);
     get = http.proxy.iter().fold(get, Get::proxy);

@@ -11,9 +11,11 @@ use crate::exit::{Failure, Outcome};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "HTTP mirrors")]
 pub struct Http {
-    /// A header field to send; may be given several times. It goes where --user goes, for it may be a secret
-    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header)]
-    pub header: Vec<(String, String)>,
+    /// A header field to send; may be given several times. It goes where --user goes, for it may be a secret.
+    /// @FILE takes a field from each line of a file, which other users of this machine do not see, as they
+    /// see command lines
+    #[arg(short = 'H', long, value_name = "NAME: VALUE|@FILE", value_parser = header_fields)]
+    pub header: Vec<HeaderFields>,
 
     /// Name and password for the servers of the URLs on the command line or on standard input; not for those
     /// that they redirect to, nor for those that only a URI, a Metalink (be it a file of your own) or another
@@ -129,6 +131,18 @@ fn ask_for_password(name: &str) -> Outcome<String> {
     })
 }
 
+/// The header fields of one argument.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderFields(pub Vec<(String, String)>);
+
+/// Reads a header field, or those in a file.
+fn header_fields(text: &str) -> Result<HeaderFields, String> {
+    let Some(path) = text.strip_prefix('@') else { return Ok(HeaderFields(vec![header(text)?])) };
+    let fields = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    let lines = fields.lines().filter(|line| !line.trim().is_empty());
+    lines.map(header).collect::<Result<_, _>>().map(HeaderFields).map_err(|e| format!("{path}: {e}"))
+}
+
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
@@ -194,6 +208,12 @@ mod tests {
         assert_eq!(user("a:b:c"), Ok(("a".into(), Some("b:c".into()))));
         assert_eq!(user("a:"), Ok(("a".into(), Some(String::new()))));
         assert_eq!(user("nobody"), Ok(("nobody".into(), None)), "to be asked for");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "X-A: 1\n\nX-B: 2\n").expect("written");
+        let fields = [("X-A", "1"), ("X-B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let argument = format!("@{}", file.path().display());
+        assert_eq!(header_fields(&argument), Ok(HeaderFields(fields.to_vec())));
+        assert!(header_fields("@/nowhere/at/all").is_err() && header_fields("nothing").is_err());
         assert!(header("nothing").is_err() && user("").is_err());
         let sha256 = Ok(KnownHash::Is(anabranch::Checksum::sha256([0xab; 32])));
         assert_eq!(checksum(&format!("sha-256={}", "Ab".repeat(32))), sha256);
