@@ -27,6 +27,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self):  # noqa: N802: the name is that of http.server
         self.server.agents.append((self.path, self.headers.get("User-Agent", "")))
+        self.server.signed |= self.headers.get("X-Signed") == "secret"
         super().do_GET()
 
     def do_POST(self):  # noqa: N802
@@ -39,7 +40,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         href = f"http://127.0.0.1:{self.server.server_port}/{{}}"
         answer = json.dumps({
             "transfer": "basic",
-            "objects": [{**one, "authenticated": True, "actions": {"download": {"href": href.format(one["oid"])}}} for one in request["objects"]],
+            "objects": [{**one, "authenticated": True, "actions": {"download": {"href": href.format(one["oid"]),
+                                                                            "header": {"X-Signed": "secret"}}}} for one in request["objects"]],
         }).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/vnd.git-lfs+json")
@@ -56,7 +58,7 @@ class Recipes(unittest.TestCase):
         self.dir = pathlib.Path(scratch.name)
         (self.dir / "served").mkdir()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Handler(*args, directory=self.dir / "served"))
-        self.server.agents = []
+        self.server.agents, self.server.signed = [], False
         # Who has seen enough closes the connection.
         self.server.handle_error = lambda *_: None
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -99,10 +101,11 @@ class Recipes(unittest.TestCase):
     def test_yt_dlp(self):
         (self.dir / "served/film.mp4").write_bytes(CONTENT)
         shim = self.dir / "bin/aria2c"
-        shim.write_text(f'#!/bin/sh\nexec {BUILT}/anabranch daemon aria2c "$@"\n')
+        shim.write_text(f'#!/bin/sh\necho called >"{self.dir}/called"\nexec {BUILT}/anabranch daemon aria2c "$@"\n')
         shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
         self.run_in("yt-dlp", "--no-check-formats", "--downloader", "aria2c", "-o", "out.mp4", f"{self.url}/film.mp4")
         self.assertEqual((self.dir / "out.mp4").read_bytes(), CONTENT)
+        self.assertTrue((self.dir / "called").exists())
 
     @unittest.skipUnless(shutil.which("git-lfs"), "git-lfs is not installed")
     def test_git_lfs(self):
@@ -121,7 +124,7 @@ class Recipes(unittest.TestCase):
         self.run_in(*git, "commit", "-qm", "a pointer")
         self.run_in(*git, "lfs", "pull")
         self.assertEqual((tree / "f.bin").read_bytes(), CONTENT)
-        self.assertTrue(self.asked_by_us(OID), self.server.agents)
+        self.assertTrue(self.asked_by_us(OID) and self.server.signed, self.server.agents)
 
 
 if __name__ == "__main__":
