@@ -118,16 +118,25 @@ impl Bed {
     }
 
     /// Waits until one host runs a machine and the other knows that it does not, and returns the one.
-    fn settled(&self, name: &str) -> &'static str {
-        let mut at = "";
-        wait_until(40, || {
-            let states = ["a", "b"].map(|host| self.state(host, name));
+    fn settled(&self, name: &str, when: &str) -> &'static str {
+        let is_away = |state: &String| ["unknown", "moved"].contains(&state.as_str());
+        let mut states = [String::new(), String::new()];
+        let mut at = None;
+        for _ in 0..400 {
+            states = ["a", "b"].map(|host| self.state(host, name));
             let runs = states.each_ref().map(|state| state == "running");
-            assert!(runs != [true, true], "two run");
-            let is_away = |state: &String| ["unknown", "moved"].contains(&state.as_str());
-            at = if runs[0] { "a" } else { "b" };
-            (runs[0] && is_away(&states[1])) || (runs[1] && is_away(&states[0]))
-        });
+            assert!(runs != [true, true], "two run: {when}");
+            at = match runs {
+                [true, _] if is_away(&states[1]) => Some("a"),
+                [_, true] if is_away(&states[0]) => Some("b"),
+                _ => None,
+            };
+            if at.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let at = at.unwrap_or_else(|| panic!("{when}: {states:?}"));
         // It does not only say so.
         let alive = |text: String| text.matches("alive").count();
         let before = alive(self.console(at, name));
@@ -199,7 +208,7 @@ fn a_machine_moves_over_two_links_and_what_cannot_be_is_refused() {
     let felt = moved["felt_ms"].as_u64().expect("it has a heartbeat");
     assert!((10..5_000).contains(&felt), "{moved}");
     assert!(moved["stood_still_ms"].as_u64().expect("it stood still") <= felt + 50, "{moved}");
-    assert_eq!(bed.settled("m"), "b");
+    assert_eq!(bed.settled("m", "moved"), "b");
     assert_eq!(bed.state("a", "m"), "moved");
     drop(agent);
     assert_eq!(bed.state("b", "m"), "running", "a machine outlives the agent");
@@ -234,9 +243,9 @@ fn whatever_is_killed_one_machine_runs() {
                 let _ = moving.end();
             }
         }
-        at = bed.settled("m");
+        at = bed.settled("m", &format!("{victim} killed at {step}"));
         if step == "begins" {
-            assert_eq!(at, from, "{victim} at {step}");
+            assert_eq!(at, from, "{victim} killed at {step}");
         }
     }
     // Ctrl-C leaves it where it is.
@@ -246,7 +255,7 @@ fn whatever_is_killed_one_machine_runs() {
     moving.signal(Signal::SIGINT);
     let done = moving.end().expect(130);
     assert!(done.err.contains("the machine runs here, as before"), "{}", done.err);
-    assert_eq!(bed.settled("m"), from);
+    assert_eq!(bed.settled("m", "interrupted"), from);
 }
 
 #[test]

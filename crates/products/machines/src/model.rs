@@ -18,7 +18,7 @@ const ZERO_PAGE: u64 = 9;
 /// The time for which QEMU sends pages before it looks at what remains.
 const STEP: Span = Span::from_millis(50);
 /// After this many times its memory has been sent, a move is said to never end.
-const TIMES_MAX: u64 = 12;
+pub const TIMES_MAX: u64 = 12;
 /// The most passes that are walked through.
 const PASSES_MAX: u32 = 400;
 

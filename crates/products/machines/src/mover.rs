@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::journal::Departure;
 use crate::launch;
-use crate::model::Prediction;
+use crate::model::{Prediction, TIMES_MAX};
 use crate::outlook::{Outlook, Survey, measure};
 use crate::paths::{self, Carried, Path};
 use crate::qmp::{Qmp, Version};
@@ -147,6 +147,8 @@ enum Copied {
 #[derive(Default)]
 struct Watch {
     began: Time,
+    /// The port at which the QEMU at the destination listens.
+    port: u16,
     carried: Carried,
     /// What each link had carried, and when that grew.
     grew: BTreeMap<String, (u64, Time)>,
@@ -245,7 +247,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         let id: [u8; 16] =
             random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
         let id = data_encoding::HEXLOWER.encode(&id);
-        let departure = Move { id, to: options.to.clone(), state: Departure::Moving };
+        let addresses = hello.addresses.clone();
+        let departure = Move { id, to: options.to.clone(), addresses, state: Departure::Moving };
         Ok(Self {
             store,
             machine,
@@ -336,10 +339,10 @@ impl<'a, 'p> Mover<'a, 'p> {
         let host = if first.is_ipv6() { format!("[{first}]") } else { first.to_string() };
         // One path is one TCP connection, which cannot leave it.
         let multipath = if self.paths.len() > 1 { ",mptcp=on" } else { "" };
-        let mut watch = Watch { began: self.clock.now(), ..Watch::default() };
+        let mut watch = Watch { began: self.clock.now(), port, ..Watch::default() };
         self.qmp.execute("migrate", json!({"uri": format!("tcp:{host}:{port}{multipath}")}))?;
         (self.program.events)(Event::Begins);
-        let copied = self.watch(&mut watch, port)?;
+        let copied = self.watch(&mut watch)?;
         self.departure.state = Departure::Given;
         self.store.set_departure(&self.machine.name, Some(&self.departure))?;
         if let Copied::Most = copied {
@@ -349,7 +352,7 @@ impl<'a, 'p> Mover<'a, 'p> {
     }
 
     /// Follows QEMU until all is there, or as much as the user wants.
-    fn watch(&mut self, watch: &mut Watch, port: u16) -> Result<Copied> {
+    fn watch(&mut self, watch: &mut Watch) -> Result<Copied> {
         let mut next_look = watch.began;
         let mut is_asked = false;
         loop {
@@ -365,7 +368,7 @@ impl<'a, 'p> Mover<'a, 'p> {
             next_look = self.clock.now() + LOOK;
             let state = self.qmp.execute("query-migrate", json!({}))?;
             let status = state["status"].as_str().unwrap_or_default().to_owned();
-            self.observe(watch, &state, port)?;
+            self.observe(watch, &state)?;
             match status.as_str() {
                 "completed" => return Ok(Copied::All),
                 "postcopy-active" => return Ok(Copied::Most),
@@ -383,9 +386,9 @@ impl<'a, 'p> Mover<'a, 'p> {
     }
 
     /// Reports how far it is, and sees that the paths are those that were wanted.
-    fn observe(&mut self, watch: &mut Watch, state: &Value, port: u16) -> Result {
+    fn observe(&mut self, watch: &mut Watch, state: &Value) -> Result {
         let now = self.clock.now();
-        let there = watch.carried.read(&self.addresses, port)?;
+        let there = watch.carried.read(&self.addresses, watch.port)?;
         let paths = watch.carried.by_device();
         let ram = |key: &str| state["ram"][key].as_u64().unwrap_or(0);
         watch.last = Progress {
@@ -408,6 +411,15 @@ impl<'a, 'p> Mover<'a, 'p> {
                     "the copy went over {other}, which was not named: another program has told Multipath TCP of it"
                 )));
             }
+        }
+        let Options { anyway, auto_converge, post_copy, .. } = self.options;
+        let is_too_long = watch.last.sent_bytes > TIMES_MAX * watch.last.memory_bytes;
+        if is_too_long && !(*anyway || *auto_converge || *post_copy) {
+            let (pass, changed) = (watch.last.pass, watch.last.changed_bytes as f64 / 1e6);
+            return Err(Error::Never(format!(
+                "the move does not end: after {pass} passes the guest still changes {changed:.1} MB/s, as much as \
+                 the paths carry"
+            )));
         }
         if self.paths.len() < 2 {
             return Ok(());
@@ -456,7 +468,7 @@ impl<'a, 'p> Mover<'a, 'p> {
     }
 
     /// Has the destination run the machine, and ends it here.
-    fn hand_over(mut self, watch: Watch, beat: Option<Listener>) -> Result<Report> {
+    fn hand_over(mut self, mut watch: Watch, beat: Option<Listener>) -> Result<Report> {
         let name = self.machine.name.clone();
         let last_beat = beat.as_ref().and_then(|beat| beat.heard().last);
         (self.program.events)(Event::Given);
@@ -497,7 +509,10 @@ impl<'a, 'p> Mover<'a, 'p> {
         }
         let mut state = self.qmp.execute("query-migrate", json!({}))?;
         if state["status"] == "postcopy-active" {
-            settle::wait_for_post_copy(&mut self.qmp, self.clock)?;
+            let (carried, addresses) = (&mut watch.carried, &self.addresses);
+            settle::wait_for_post_copy(&mut self.qmp, self.clock, &mut || {
+                drop(carried.read(addresses, watch.port))
+            })?;
             state = self.qmp.execute("query-migrate", json!({}))?;
         }
         let report = Report {
@@ -507,7 +522,7 @@ impl<'a, 'p> Mover<'a, 'p> {
             felt_ms: since(last_beat, beat_after_us),
             passes: state["ram"]["dirty-sync-count"].as_u64().unwrap_or(watch.last.pass),
             sent_bytes: state["ram"]["transferred"].as_u64().unwrap_or(0).max(watch.last.sent_bytes),
-            paths: watch.last.paths,
+            paths: watch.carried.by_device(),
             predicted: self.predicted,
         };
         drop(beat);

@@ -110,6 +110,22 @@ impl Remote {
         }
     }
 
+    /// Connects as [`greet`](Self::greet) does, by any of these addresses too.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), for the address that the user knows.
+    pub fn greet_any(host: &Host, pairing: &Pairing, addresses: &[IpAddr]) -> Result<Self> {
+        let first = resolve(&host.address)?;
+        let why = match Self::connect(first, pairing, &Way::All) {
+            Ok(remote) => return Ok(remote),
+            Err(e) => e,
+        };
+        let others = addresses.iter().filter(|ip| **ip != first.ip());
+        let mut others =
+            others.map(|ip| Self::connect(SocketAddr::new(*ip, first.port()), pairing, &Way::All));
+        others.find_map(Result::ok).ok_or(why)
+    }
+
     /// Returns the address of the agent.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
