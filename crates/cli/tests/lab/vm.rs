@@ -1,7 +1,9 @@
 //! `anabranch vm` as processes: real machines that move between network namespaces over real links.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -256,6 +258,75 @@ fn whatever_is_killed_one_machine_runs() {
     let done = moving.end().expect(130);
     assert!(done.err.contains("the machine runs here, as before"), "{}", done.err);
     assert_eq!(bed.settled("m", "interrupted"), from);
+}
+
+/// A host with a QEMU that is missing or too old takes no machines, and another key is noticed.
+#[test]
+fn hosts_that_cannot_take_machines_say_why() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vm = |host: &str, words: &[&str]| {
+        let mut command = anabranch();
+        command.arg("vm").args(words).arg("--state").arg(dir.path().join(host));
+        command
+    };
+    let agent = |path: &Path| {
+        let mut command = vm("b", &["agent", "--listen", "127.0.0.1:0", "--json"]);
+        command.env("PATH", path);
+        command
+    };
+    let done = run(agent(&dir.path().join("empty"))).expect(2);
+    assert!(done.err.contains("install QEMU"), "{}", done.err);
+    let (bin, program) = (dir.path().join("bin"), dir.path().join("bin/qemu-system-x86_64"));
+    fs::create_dir(&bin).expect("made");
+    let says = |version: &str| {
+        fs::write(&program, format!("#!/bin/sh\necho QEMU emulator version {version}\n")).expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+    };
+    says("5.2.0");
+    let done = run(agent(&bin)).expect(1);
+    assert!(done.err.contains("QEMU 5.2.0 is too old"), "{}", done.err);
+
+    says("7.2.0");
+    let agent = spawn(agent(&bin));
+    let listening = agent.wait_event(|event| event["event"] == "listening");
+    let address = listening["addresses"][0].as_str().expect("an address").to_owned();
+    let trust = |host: &str| {
+        let line = run(vm(host, &["pair", "a"])).expect(0).out;
+        let mut command = vm("a", &["trust", host, &address]);
+        command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("a process");
+        child.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("written");
+        assert!(child.wait().expect("its end").success());
+    };
+    let qmp = qemu_that_runs(dir.path());
+    run(vm("a", &["attach", "m", "--qmp", qmp.to_str().expect("UTF-8")])).expect(0);
+    trust("c");
+    let done = run(vm("a", &["predict", "m", "--to", "c"])).expect(1);
+    assert!(done.err.contains("it was paired with ed25519:"), "{}", done.err);
+    trust("b");
+    let done = run(vm("a", &["move", "m", "--to", "b"])).expect(2);
+    assert!(done.err.contains("nothing tells the destination how to start it"), "{}", done.err);
+    fs::write(dir.path().join("b/agent-clients.toml"), "").expect("written");
+    let done = run(vm("a", &["predict", "m", "--to", "b"])).expect(1);
+    assert!(done.err.contains("does not know this client's key"), "{}", done.err);
+}
+
+/// Answers as a QEMU whose guest runs, for as long as the test does, and returns its socket.
+fn qemu_that_runs(dir: &Path) -> PathBuf {
+    let path = dir.join("qmp");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let version = r#"{"qemu":{"micro":0,"minor":2,"major":7}}"#;
+            writeln!(stream, "{{\"QMP\":{{\"version\":{version}}}}}").expect("written");
+            for line in BufReader::new(stream.try_clone().expect("a copy")).lines().map_while(Result::ok) {
+                let id = serde_json::from_str::<Value>(&line).expect("JSON")["id"].clone();
+                let _ = writeln!(stream, "{{\"return\":{{\"status\":\"running\"}},\"id\":{id}}}");
+            }
+        }
+    });
+    path
 }
 
 #[test]

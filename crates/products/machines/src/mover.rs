@@ -4,12 +4,16 @@
 //! The rules of [`journal`](crate::journal) say who may run the machine.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
 use anabranch_house::random::random;
 use anabranch_kernel::uplinks::Session;
 use anabranch_net::Clock;
+use nix::fcntl::Flock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -30,6 +34,8 @@ use crate::wire::{Ask, Prepare, Told};
 
 /// The longest pause of the guest, as QEMU counts, unless the user says another.
 pub const PAUSE_MAX: Span = Span::from_millis(300);
+/// How long the lock of a machine that does not move is waited for.
+const LOCK: Span = Span::from_secs(8);
 /// The time between two looks at QEMU.
 const LOOK: Span = Span::from_millis(200);
 /// After this time every path that was named has to carry something.
@@ -181,8 +187,7 @@ struct Mover<'a, 'p> {
 /// See [`Error`].
 pub fn run(store: &Store, name: &str, options: &Options, program: &mut Program<'_>) -> Result<Report> {
     let clock = Clock::start();
-    let busy = || Error::Failed(format!("another move of {name}, or a recovery, is under way"));
-    let _lock = store.lock(name)?.ok_or_else(busy)?;
+    let _lock = lock(store, name, clock)?;
     if store.departure(name)?.is_some_and(|departure| departure.state != Departure::Gone) {
         settle::recover(store, name, WORD, clock)?;
         (program.events)(Event::Note("an earlier move was interrupted, and has been settled".to_owned()));
@@ -213,6 +218,21 @@ pub fn run(store: &Store, name: &str, options: &Options, program: &mut Program<'
 pub fn look(store: &Store, name: &str, options: &Options, program: &mut Program<'_>) -> Result<Outlook> {
     let options = Options { anyway: true, ..options.clone() };
     Mover::prepare(store, name, &options, program, Clock::start())?.look()
+}
+
+/// Takes the lock of a machine. Whoever has just settled a move may hold it a moment longer.
+fn lock(store: &Store, name: &str, clock: Clock) -> Result<Flock<File>> {
+    let deadline = clock.now() + LOCK;
+    loop {
+        if let Some(held) = store.lock(name)? {
+            return Ok(held);
+        }
+        let is_moving = store.departure(name)?.is_some_and(|departure| departure.state != Departure::Gone);
+        if is_moving || clock.now() > deadline {
+            return Err(Error::Failed(format!("another move of {name}, or a recovery, is under way")));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 impl<'a, 'p> Mover<'a, 'p> {
