@@ -26,6 +26,8 @@ from stack import Failed, Lab, ROOT, scenario  # noqa: E402
 
 RTT_MS, QUEUE_MS = 10, 50
 MEMORY = "256M"
+#: The one address of the host mm.rx.
+ADDRESS = "10.1.255.1"
 #: What the guest does: words of its command line.
 GUESTS = {"idle": "", "a busy processor": "spin", "128 MB filled": "fill=128", "4 MB/s": "dirty=64,4", "8 MB/s": "dirty=64,8",
           "12 MB/s": "dirty=64,12", "18 MB/s": "dirty=64,18"}
@@ -44,9 +46,8 @@ class Bed:
         self.dir = tempfile.mkdtemp(prefix="anabranch-machines-")
         self.vm = str(pathlib.Path(binary).resolve().with_name("anabranch-vm"))
         try:
-            address = self.addresses("mm.rx")[0]
             line = self.run("mm.rx", "pair", "here").stdout
-            self.run("mm.tx", "trust", "there", address, stdin=line)
+            self.run("mm.tx", "trust", "there", ADDRESS, stdin=line)
             self.agent = self.lab.start("mm.rx", self.vm, "agent", "--state", self.state("mm.rx"))
             self.run("mm.tx", "run", "m", "--tcg", "--memory", MEMORY, "--kernel", f"{guest}/vmlinuz", "--initrd", f"{guest}/initrd",
                      "--append", f"console=ttyS0 quiet {work}")
@@ -57,10 +58,6 @@ class Bed:
         except BaseException:
             self.close()
             raise
-
-    def addresses(self, host):
-        shown = json.loads(self.lab.run(host, "ip", "-j", "-4", "addr"))
-        return [a["local"] for link in shown if link["ifname"] != "lo" for a in link["addr_info"]]
 
     def state(self, host):
         return os.path.join(self.dir, host)

@@ -1,7 +1,7 @@
 //! What the products share, each thing once.
 //!
-//! **Purpose.** Two programs of one user on two hosts know each other by keys that one line of text pairs, and
-//! speak TLS 1.3 with these keys.
+//! **Purpose.** Two programs of one user on two hosts know each other by keys that one line of text pairs,
+//! and speak TLS 1.3 with these keys.
 //!
 //! **Non-goals.** No protocol inside TLS: each product names its own, and speaks it. No sockets.
 //!

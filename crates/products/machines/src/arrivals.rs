@@ -1,4 +1,5 @@
-//! The machines that come to this host: prepared, then run or given up, by the rules of [`journal`](crate::journal).
+//! The machines that come to this host: prepared, then run or given up, by the rules of
+//! [`journal`](crate::journal).
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Moves a running machine to another host over all paths.
 //!
-//! QEMU copies the memory, over one connection of Multipath TCP that is encrypted with a key of this move alone.
-//! The rules of [`journal`](crate::journal) say who may run the machine.
+//! QEMU copies the memory, over one connection of Multipath TCP that is encrypted with a key of this move
+//! alone. The rules of [`journal`](crate::journal) say who may run the machine.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -180,8 +180,8 @@ struct Mover<'a, 'p> {
     predicted: Option<Prediction>,
 }
 
-/// Moves a machine. When this returns without an error, the machine runs at the destination; after an error it
-/// runs here, unless the error says that it stands still.
+/// Moves a machine. When this returns without an error, the machine runs at the destination; after an error
+/// it runs here, unless the error says that it stands still.
 ///
 /// # Errors
 /// See [`Error`].
@@ -257,7 +257,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         if number(hello.qemu) < number(qmp.version()) {
             let (there, here) = (hello.qemu, qmp.version());
             return Err(Error::Refused(format!(
-                "QEMU at {} is {there}, older than {here} here: a machine moves only to the same or a newer one",
+                "QEMU at {} is {there}, older than {here} here: a machine moves only to the same or a newer \
+                 one",
                 options.to
             )));
         }
@@ -290,8 +291,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         let name = &self.machine.name;
         self.machine.config.clone().ok_or_else(|| {
             Error::Usage(format!(
-                "{name} was attached, and nothing tells the destination how to start it: attach it again with what \
-                 it is made of"
+                "{name} was attached, and nothing tells the destination how to start it: attach it again \
+                 with what it is made of"
             ))
         })
     }
@@ -329,7 +330,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         }
     }
 
-    /// Sends the files that QEMU reads at its start, and returns the configuration with their hashes as names.
+    /// Sends the files that QEMU reads at its start, and returns the configuration with their hashes as
+    /// names.
     fn send_images(&mut self) -> Result<Config> {
         let mut config = self.config()?;
         for image in [&mut config.kernel, &mut config.initrd].into_iter().flatten() {
@@ -425,26 +427,31 @@ impl<'a, 'p> Mover<'a, 'p> {
         if watch.last.state != "active" {
             return Ok(());
         }
-        if !self.options.via.is_empty() {
-            if let Some(other) = there.iter().find(|device| !self.options.via.contains(*device)) {
-                return Err(Error::Refused(format!(
-                    "the copy went over {other}, which was not named: another program has told Multipath TCP of it"
-                )));
-            }
+        let named = &self.options.via;
+        if let Some(other) = there.iter().find(|device| !named.is_empty() && !named.contains(*device)) {
+            return Err(Error::Refused(format!(
+                "the copy went over {other}, which was not named: another program has told Multipath TCP of \
+                 it"
+            )));
         }
         let Options { anyway, auto_converge, post_copy, .. } = self.options;
         let is_too_long = watch.last.sent_bytes > TIMES_MAX * watch.last.memory_bytes;
         if is_too_long && !(*anyway || *auto_converge || *post_copy) {
             let (pass, changed) = (watch.last.pass, watch.last.changed_bytes as f64 / 1e6);
             return Err(Error::Never(format!(
-                "the move does not end: after {pass} passes the guest still changes {changed:.1} MB/s, as much as \
-                 the paths carry"
+                "the move does not end: after {pass} passes the guest still changes {changed:.1} MB/s, as \
+                 much as the paths carry"
             )));
         }
-        if self.paths.len() < 2 {
-            return Ok(());
+        if self.paths.len() > 1 {
+            self.check_joined(watch, &there, now)?;
+            self.look_for_silence(watch, &paths, now);
         }
-        self.check_joined(watch, &there, now)?;
+        Ok(())
+    }
+
+    /// Reports links that carry nothing any more while others do, and those that carry again.
+    fn look_for_silence(&mut self, watch: &mut Watch, paths: &BTreeMap<String, u64>, now: Time) {
         for path in &self.paths {
             let bytes = paths.get(&path.device).copied().unwrap_or(0);
             let seen = watch.grew.entry(path.device.clone()).or_insert((bytes, now));
@@ -460,7 +467,6 @@ impl<'a, 'p> Mover<'a, 'p> {
                 (self.program.events)(Event::PathLost(path.device.clone()));
             }
         }
-        Ok(())
     }
 
     /// Sees once, after a while, that every path has a subflow.
@@ -531,7 +537,7 @@ impl<'a, 'p> Mover<'a, 'p> {
         if state["status"] == "postcopy-active" {
             let (carried, addresses) = (&mut watch.carried, &self.addresses);
             settle::wait_for_post_copy(&mut self.qmp, self.clock, &mut || {
-                drop(carried.read(addresses, watch.port))
+                drop(carried.read(addresses, watch.port));
             })?;
             state = self.qmp.execute("query-migrate", json!({}))?;
         }

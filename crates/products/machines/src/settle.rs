@@ -1,5 +1,5 @@
-//! Settles a move: the two hosts speak with each other until it is written on both where the machine runs, and
-//! then it runs there. A move does this at its end, and after a kill somebody else does it in its place.
+//! Settles a move: the two hosts speak with each other until it is written on both where the machine runs,
+//! and then it runs there. A move does this at its end, and after a kill somebody else does it in its place.
 
 use std::thread;
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub(crate) fn decide(
 /// Settles the move that a killed program has left, if there is one. The caller holds the machine's lock.
 ///
 /// # Errors
-/// As [`decide`].
+/// `Unreachable` if the destination does not say where the machine runs: it stands still then.
 pub fn recover(store: &Store, name: &str, patience: Span, clock: Clock) -> Result<Option<Settled>> {
     let Some(mut departure) = store.departure(name)? else { return Ok(None) };
     let machine = store.find(name)?;
