@@ -216,6 +216,23 @@ fn a_machine_moves_over_two_links_and_what_cannot_be_is_refused() {
     assert_eq!(bed.state("b", "m"), "running", "a machine outlives the agent");
 }
 
+/// The first link is lost while a machine moves: the other one carries the rest, and the guest does not wait.
+#[test]
+fn a_machine_arrives_though_a_link_is_lost() {
+    let _alone = testing::alone();
+    let Some(bed) = Bed::new("vm-cut", 150) else { return };
+    bed.run("m", "");
+    let _agent = bed.agent("b", &[]);
+    let moving = spawn(bed.movement("a", "b", &[&["--no-predict"], &BOTH[..]].concat()));
+    moving
+        .wait_event(|event| event["event"] == "progress" && event["paths"]["up2"].as_u64() > Some(1_000_000));
+    bed.net.ip("a", "link set up1 down");
+    let moved = event(&moving.end().expect(0), "moved");
+    assert!(moved["felt_ms"].as_u64().expect("it has a heartbeat") < 8_000, "{moved}");
+    assert!(moved["paths"]["up2"].as_u64() > Some(40_000_000), "{moved}");
+    assert_eq!(bed.settled("m", "cut"), "b");
+}
+
 /// Kills the mover, and the agent, at several steps; each time exactly one guest runs in the end.
 #[test]
 fn whatever_is_killed_one_machine_runs() {

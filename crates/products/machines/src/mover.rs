@@ -42,6 +42,10 @@ const LOOK: Span = Span::from_millis(200);
 const JOIN: Span = Span::from_secs(4);
 /// A path that carries nothing for this long while others do is lost.
 const SILENT: Span = Span::from_millis(1_500);
+/// How long the destination may take to answer by the connection that is there, before others are tried.
+const PROMPT: Duration = Duration::from_secs(5);
+/// The same if a link was lost, on which that connection may be.
+const PROMPT_LOST: Duration = Duration::from_secs(1);
 /// How long the destination may take to say that the machine runs.
 const WORD: Span = Span::from_secs(60);
 /// How long the guest's heartbeat is waited for.
@@ -499,7 +503,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         let last_beat = beat.as_ref().and_then(|beat| beat.heard().last);
         (self.program.events)(Event::Given);
         let asked_at = self.clock.now();
-        // The connection that was prepared by is tried first: it is there.
+        // The connection that was prepared by is tried first: it is there, unless a link is lost.
+        self.remote.set_patience(if watch.lost.is_empty() { PROMPT } else { PROMPT_LOST });
         let told = self
             .remote
             .ask(&Ask::Decide { id: self.departure.id.clone(), asked: crate::journal::Asked::Resume });
@@ -508,6 +513,12 @@ impl<'a, 'p> Mover<'a, 'p> {
                 Settled::There { runs_after_us, told_after_us }
             }
             _ => {
+                // Addresses behind links that carry come first.
+                let is_lost = |ip: &IpAddr| {
+                    let mut behind = self.paths.iter().filter(|path| path.remote == *ip);
+                    behind.any(|path| watch.lost.contains(&path.device))
+                };
+                self.departure.addresses.sort_by_key(is_lost);
                 let (settled, remote) = settle::decide(self.store, &self.departure, &name, WORD, self.clock)?;
                 self.remote = remote;
                 settled
