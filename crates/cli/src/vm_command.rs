@@ -1,6 +1,7 @@
 //! Runs `anabranch vm`: running machines that move. The crate `anabranch-machines` does the work.
 
 pub mod args;
+mod failure;
 mod here;
 mod moving;
 mod waiting;
@@ -9,20 +10,21 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anabranch_house::keys::{Clients, ClientsError, Pairing};
-use anabranch_machines::Error;
 use anabranch_machines::store::{Host, Store};
 
-use crate::exit::{Code, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::state_dir::state_dir;
 use crate::view::note;
 use crate::{json, stdout};
 use args::{Pair, Trust, Vm, VmCommand};
+use failure::failure;
 
 /// Runs a command of `anabranch vm`.
 ///
 /// # Errors
-/// 2 if the command line, a name or a file makes no sense; 4 if the other host or a named link is not reached;
-/// 7 if the move would never end; 8 if the kernel cannot do it; 130 if it was interrupted; otherwise 1.
+/// 2 if the command line, a name or a file makes no sense; 4 if the other host or a named link is not
+/// reached; 7 if the move would never end; 8 if the kernel cannot do it; 130 if it was interrupted;
+/// otherwise 1.
 pub fn vm(args: &Vm) -> Outcome {
     let store = open(args.state.as_deref())?;
     match &args.command {
@@ -48,27 +50,6 @@ fn open(given: Option<&Path>) -> Outcome<Store> {
         None => state_dir().ok_or_else(unknown)?.join("vm"),
     };
     Store::open(&dir).map_err(|e| Failure::usage(e.to_string()).at(&dir))
-}
-
-fn failure(error: Error) -> Failure {
-    let code = match &error {
-        Error::Usage(_) | Error::NotFound(_) => Code::Usage,
-        Error::Unreachable(_) => Code::Unreachable,
-        Error::Kernel(_) => Code::Kernel,
-        Error::Never(_) => Code::Unmet,
-        Error::Interrupted => Code::Interrupted,
-        Error::Refused(_) | Error::Failed(_) => Code::Other,
-    };
-    let text = error.to_string();
-    let advice = match error {
-        Error::Never(_) => {
-            ": --max-pause, --auto-converge or --post-copy let it end, each at a price (see --help); \
-                            --anyway begins as it is"
-        }
-        Error::Interrupted => ": the machine runs here, as before",
-        _ => "",
-    };
-    Failure::new(code, text + advice)
 }
 
 /// Makes a key for a client, and prints the line that the client needs.

@@ -14,9 +14,9 @@ use clap::{Args, Subcommand, ValueHint};
     long_about = "Move running machines between hosts over all links at once.\n\n\
         A machine is a guest of QEMU 6.1 or later. Its memory is copied over one encrypted connection of \
         Multipath TCP, while it runs. Before, `predict` measures what the guest changes and what each path \
-        carries, and says how long it will take, or that it would never end. Afterwards, `move` says how long \
-        the guest stood still, as QEMU counts and as the guest felt it. Whatever is killed meanwhile, one of \
-        the two hosts runs the machine. Disks have to be on storage that both hosts share.",
+        carries, and says how long it will take, or that it would never end. Afterwards, `move` says how \
+        long the guest stood still, as QEMU counts and as the guest felt it. Whatever is killed meanwhile, \
+        one of the two hosts runs the machine. Disks have to be on storage that both hosts share.",
     after_help = "Examples, the first three at the destination:\n  \
         sudo anabranch vm agent                                 # waits for machines\n  \
         anabranch vm pair laptop                                # prints one line, a secret\n  \
@@ -187,7 +187,7 @@ pub struct Trust {
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Wait for machines of clients that are paired with this host.\n\n\
-        Starts a QEMU for each machine that comes, with the memory and the devices that it has at its source. \
+        Starts a QEMU for each machine that comes, with the memory and devices that it has at its source. \
         Machines run on when this command ends. Its addresses are announced to Multipath TCP while it runs \
         (which needs root), so that machines come over all of them.",
     after_help = "Examples:\n  \
@@ -238,10 +238,10 @@ pub struct Predict {
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Move a running machine to another host over all links at once.\n\n\
-        Measures and predicts first, and refuses a move that would never end. Then the memory is copied while \
-        the guest runs; at the end it stands still for a moment, and goes on at the destination. A link that \
-        is named with --via and is away is an error, not a reason for a detour; one that is lost meanwhile is \
-        reported, and the others go on. Ctrl-C leaves the machine here.",
+        Measures and predicts first, and refuses a move that would never end. Then the memory is copied \
+        while the guest runs; at the end it stands still for a moment, and goes on at the destination. A \
+        link that is named with --via and is away is an error, not a reason for a detour; one that is lost \
+        meanwhile is reported, and the others go on. Ctrl-C leaves the machine here.",
     after_help = "Examples:\n  \
         sudo anabranch vm move web --to rack\n  \
         sudo anabranch vm move web --to rack --via eth0 --via wwan0 --max-pause 1s\n\n\

@@ -13,7 +13,7 @@ use anabranch_net::Clock;
 use serde::Serialize;
 
 use super::args::{Attach, Ls, Run};
-use super::failure;
+use super::failure::failure;
 use crate::exit::{Failure, Outcome};
 use crate::view::{note, printable};
 use crate::{json, stdout};
@@ -113,12 +113,9 @@ pub(super) fn run(store: &Store, args: &Run) -> Outcome {
     let name = config.name.clone();
     let busy = || Failure::other(format!("{name} is in use by another command"));
     let _lock = store.lock(&name).map_err(failure)?.ok_or_else(busy)?;
-    if let Some(known) = store.find(&name).map_err(failure)? {
-        if state_of(&known, clock) != "ended" {
-            return Err(Failure::usage(format!(
-                "there is a machine {name} here already: choose another name"
-            )));
-        }
+    let known = store.find(&name).map_err(failure)?;
+    if known.is_some_and(|known| state_of(&known, clock) != "ended") {
+        return Err(Failure::usage(format!("there is a machine {name} here already: choose another name")));
     }
     let departure = store.departure(&name).map_err(failure)?;
     if departure.is_some_and(|departure| departure.state != Departure::Gone) {
@@ -153,10 +150,9 @@ pub(super) fn run(store: &Store, args: &Run) -> Outcome {
 pub(super) fn attach(store: &Store, args: &Attach) -> Outcome {
     let clock = Clock::start();
     let config = args.config.as_ref().map(|path| config_of(path, &args.name)).transpose()?;
-    if let Some(known) = store.find(&args.name).map_err(failure)? {
-        if known.origin != Origin::Attached && state_of(&known, clock) != "ended" {
-            return Err(Failure::usage(format!("there is a machine {} here already", args.name)));
-        }
+    let known = store.find(&args.name).map_err(failure)?;
+    if known.is_some_and(|known| known.origin != Origin::Attached && state_of(&known, clock) != "ended") {
+        return Err(Failure::usage(format!("there is a machine {} here already", args.name)));
     }
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))

@@ -17,7 +17,7 @@ use anabranch_net::Clock;
 use serde::Serialize;
 
 use super::args::{Move, Named, Predict, Way};
-use super::failure;
+use super::failure::failure;
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
 use crate::view::{Lines, Mode, bytes, note, rate, say};

@@ -11,7 +11,7 @@ use anabranch_machines::store::Store;
 use serde::Serialize;
 
 use super::args::Agent;
-use super::failure;
+use super::failure::failure;
 use crate::exit::{Failure, Outcome};
 use crate::json;
 use crate::signals::stop_signals;

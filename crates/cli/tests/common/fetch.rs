@@ -269,12 +269,13 @@ impl Running {
 
     /// Waits until a JSON object on standard output satisfies `is`, and returns it.
     pub(crate) fn wait_event(&self, is: impl Fn(&Value) -> bool) -> Value {
-        let mut found = None;
-        wait_until(END_S, || {
-            found = self.out.heard().events.iter().find(|event| is(event)).cloned();
-            found.is_some()
-        });
-        found.expect("an event")
+        for _ in 0..END_S * 100 {
+            if let Some(found) = self.out.heard().events.iter().find(|event| is(event)) {
+                return found.clone();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not within {END_S} s:\n{}\n{}", self.out.heard().text, self.err.heard().text);
     }
 
     /// Waits until the output on either stream contains `text`.

@@ -1,7 +1,9 @@
 //! `anabranch vm` as processes: real machines that move between network namespaces over real links.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -118,16 +120,25 @@ impl Bed {
     }
 
     /// Waits until one host runs a machine and the other knows that it does not, and returns the one.
-    fn settled(&self, name: &str) -> &'static str {
-        let mut at = "";
-        wait_until(40, || {
-            let states = ["a", "b"].map(|host| self.state(host, name));
+    fn settled(&self, name: &str, when: &str) -> &'static str {
+        let is_away = |state: &String| ["unknown", "moved"].contains(&state.as_str());
+        let mut states = [String::new(), String::new()];
+        let mut at = None;
+        for _ in 0..400 {
+            states = ["a", "b"].map(|host| self.state(host, name));
             let runs = states.each_ref().map(|state| state == "running");
-            assert!(runs != [true, true], "two run");
-            let is_away = |state: &String| ["unknown", "moved"].contains(&state.as_str());
-            at = if runs[0] { "a" } else { "b" };
-            (runs[0] && is_away(&states[1])) || (runs[1] && is_away(&states[0]))
-        });
+            assert!(runs != [true, true], "two run: {when}");
+            at = match runs {
+                [true, _] if is_away(&states[1]) => Some("a"),
+                [_, true] if is_away(&states[0]) => Some("b"),
+                _ => None,
+            };
+            if at.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let at = at.unwrap_or_else(|| panic!("{when}: {states:?}"));
         // It does not only say so.
         let alive = |text: String| text.matches("alive").count();
         let before = alive(self.console(at, name));
@@ -199,10 +210,27 @@ fn a_machine_moves_over_two_links_and_what_cannot_be_is_refused() {
     let felt = moved["felt_ms"].as_u64().expect("it has a heartbeat");
     assert!((10..5_000).contains(&felt), "{moved}");
     assert!(moved["stood_still_ms"].as_u64().expect("it stood still") <= felt + 50, "{moved}");
-    assert_eq!(bed.settled("m"), "b");
+    assert_eq!(bed.settled("m", "moved"), "b");
     assert_eq!(bed.state("a", "m"), "moved");
     drop(agent);
     assert_eq!(bed.state("b", "m"), "running", "a machine outlives the agent");
+}
+
+/// The first link is lost while a machine moves: the other one carries the rest, and the guest does not wait.
+#[test]
+fn a_machine_arrives_though_a_link_is_lost() {
+    let _alone = testing::alone();
+    let Some(bed) = Bed::new("vm-cut", 150) else { return };
+    bed.run("m", "");
+    let _agent = bed.agent("b", &[]);
+    let moving = spawn(bed.movement("a", "b", &[&["--no-predict"], &BOTH[..]].concat()));
+    moving
+        .wait_event(|event| event["event"] == "progress" && event["paths"]["up2"].as_u64() > Some(1_000_000));
+    bed.net.ip("a", "link set up1 down");
+    let moved = event(&moving.end().expect(0), "moved");
+    assert!(moved["felt_ms"].as_u64().expect("it has a heartbeat") < 8_000, "{moved}");
+    assert!(moved["paths"]["up2"].as_u64() > Some(40_000_000), "{moved}");
+    assert_eq!(bed.settled("m", "cut"), "b");
 }
 
 /// Kills the mover, and the agent, at several steps; each time exactly one guest runs in the end.
@@ -234,9 +262,9 @@ fn whatever_is_killed_one_machine_runs() {
                 let _ = moving.end();
             }
         }
-        at = bed.settled("m");
+        at = bed.settled("m", &format!("{victim} killed at {step}"));
         if step == "begins" {
-            assert_eq!(at, from, "{victim} at {step}");
+            assert_eq!(at, from, "{victim} killed at {step}");
         }
     }
     // Ctrl-C leaves it where it is.
@@ -246,7 +274,76 @@ fn whatever_is_killed_one_machine_runs() {
     moving.signal(Signal::SIGINT);
     let done = moving.end().expect(130);
     assert!(done.err.contains("the machine runs here, as before"), "{}", done.err);
-    assert_eq!(bed.settled("m"), from);
+    assert_eq!(bed.settled("m", "interrupted"), from);
+}
+
+/// A host with a QEMU that is missing or too old takes no machines, and another key is noticed.
+#[test]
+fn hosts_that_cannot_take_machines_say_why() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vm = |host: &str, words: &[&str]| {
+        let mut command = anabranch();
+        command.arg("vm").args(words).arg("--state").arg(dir.path().join(host));
+        command
+    };
+    let agent = |path: &Path| {
+        let mut command = vm("b", &["agent", "--listen", "127.0.0.1:0", "--json"]);
+        command.env("PATH", path);
+        command
+    };
+    let done = run(agent(&dir.path().join("empty"))).expect(2);
+    assert!(done.err.contains("install QEMU"), "{}", done.err);
+    let (bin, program) = (dir.path().join("bin"), dir.path().join("bin/qemu-system-x86_64"));
+    fs::create_dir(&bin).expect("made");
+    let says = |version: &str| {
+        fs::write(&program, format!("#!/bin/sh\necho QEMU emulator version {version}\n")).expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+    };
+    says("5.2.0");
+    let done = run(agent(&bin)).expect(1);
+    assert!(done.err.contains("QEMU 5.2.0 is too old"), "{}", done.err);
+
+    says("7.2.0");
+    let agent = spawn(agent(&bin));
+    let listening = agent.wait_event(|event| event["event"] == "listening");
+    let address = listening["addresses"][0].as_str().expect("an address").to_owned();
+    let trust = |host: &str| {
+        let line = run(vm(host, &["pair", "a"])).expect(0).out;
+        let mut command = vm("a", &["trust", host, &address]);
+        command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("a process");
+        child.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("written");
+        assert!(child.wait().expect("its end").success());
+    };
+    let qmp = qemu_that_runs(dir.path());
+    run(vm("a", &["attach", "m", "--qmp", qmp.to_str().expect("UTF-8")])).expect(0);
+    trust("c");
+    let done = run(vm("a", &["predict", "m", "--to", "c"])).expect(1);
+    assert!(done.err.contains("it was paired with ed25519:"), "{}", done.err);
+    trust("b");
+    let done = run(vm("a", &["move", "m", "--to", "b"])).expect(2);
+    assert!(done.err.contains("nothing tells the destination how to start it"), "{}", done.err);
+    fs::write(dir.path().join("b/agent-clients.toml"), "").expect("written");
+    let done = run(vm("a", &["predict", "m", "--to", "b"])).expect(1);
+    assert!(done.err.contains("does not know this client's key"), "{}", done.err);
+}
+
+/// Answers as a QEMU whose guest runs, for as long as the test does, and returns its socket.
+fn qemu_that_runs(dir: &Path) -> PathBuf {
+    let path = dir.join("qmp");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let version = r#"{"qemu":{"micro":0,"minor":2,"major":7}}"#;
+            writeln!(stream, "{{\"QMP\":{{\"version\":{version}}}}}").expect("written");
+            for line in BufReader::new(stream.try_clone().expect("a copy")).lines().map_while(Result::ok) {
+                let id = serde_json::from_str::<Value>(&line).expect("JSON")["id"].clone();
+                let _ = writeln!(stream, "{{\"return\":{{\"status\":\"running\"}},\"id\":{id}}}");
+            }
+        }
+    });
+    path
 }
 
 #[test]

@@ -118,8 +118,8 @@ impl Agent {
     /// Starts an agent: what an earlier one left is settled first.
     ///
     /// # Errors
-    /// `Failed` if another agent uses this directory, or it cannot listen; `NotFound` or `Refused` if there is
-    /// no QEMU that is new enough.
+    /// `Failed` if another agent uses this directory, or it cannot listen; `NotFound` or `Refused` if there
+    /// is no QEMU that is new enough.
     pub fn start(store: &Store, settings: Settings, events: Sender<Event>) -> Result<Self> {
         let clock = Clock::start();
         let lock = store.lock_agent()?;
@@ -274,7 +274,7 @@ impl Connection<'_> {
                     arrivals.store.arrival(&id)?.map(|arrival| arrival.name).filter(|name| !name.is_empty());
                 match (&told, name) {
                     (Told::Decided { runs_after_us: Some(_), .. }, Some(name)) => {
-                        self.report(Event::Runs { name })
+                        self.report(Event::Runs { name });
                     }
                     (Told::Decided { state: crate::journal::Arrival::Refused, .. }, Some(name)) => {
                         self.report(Event::GivenUp { name });

@@ -1,4 +1,5 @@
-//! The machines that come to this host: prepared, then run or given up, by the rules of [`journal`](crate::journal).
+//! The machines that come to this host: prepared, then run or given up, by the rules of
+//! [`journal`](crate::journal).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +49,8 @@ pub struct Allowed {
 
 /// A machine whose move is not over.
 pub(crate) struct Live {
-    qmp: Qmp,
+    /// The connection to its QEMU, until it runs: then others may have it.
+    qmp: Option<Qmp>,
     child: Option<Child>,
     beat: Option<Listener>,
     /// When the source asked to run it.
@@ -81,6 +83,7 @@ impl Arrivals {
                     if let Ok(qmp) = Qmp::connect(&store.places(&name)?.qmp(), clock) {
                         launch::end(qmp, clock)?;
                     }
+                    store.forget(&name)?;
                     done.push(format!("{name} from {} had not arrived, and is given up", arrival.client));
                 }
                 Arrival::Running if !arrival.has_started => {
@@ -242,7 +245,7 @@ impl Arrivals {
             Ok(port) => {
                 let beat = Listener::begin(&places.beat(), self.clock).ok();
                 let memory_bytes = config.memory_mb << 20;
-                Ok((Live { qmp, child: Some(child), beat, resumed: None, memory_bytes }, port))
+                Ok((Live { qmp: Some(qmp), child: Some(child), beat, resumed: None, memory_bytes }, port))
             }
             Err(e) => {
                 let _ = child.kill();
@@ -261,7 +264,9 @@ impl Arrivals {
         }
         let is_waiting = known.as_ref().is_some_and(|known| known.state == Arrival::Waiting);
         let is_whole = match live.get_mut(id) {
-            Some(live) if is_waiting && asked == Asked::Resume => wait_for_rest(&mut live.qmp, self.clock)?,
+            Some(Live { qmp: Some(qmp), .. }) if is_waiting && asked == Asked::Resume => {
+                wait_for_rest(qmp, self.clock)?
+            }
             _ => false,
         };
         let state = answer(known.as_ref().map(|known| known.state), asked, is_whole);
@@ -284,12 +289,17 @@ impl Arrivals {
                 if let Some(beat) = &live.beat {
                     beat.forget();
                 }
-                run(&mut live.qmp, self.clock)?;
+                let mut qmp = match live.qmp.take() {
+                    Some(qmp) => qmp,
+                    None => Qmp::connect(&self.store.places(&arrival.name)?.qmp(), self.clock)?,
+                };
+                run(&mut qmp, self.clock)?;
                 runs_after_us = Some(self.clock.now().since(asked_at).as_micros());
                 arrival.has_started = true;
                 self.store.set_arrival(&arrival)?;
                 let nics = self.store.machine(&arrival.name)?.config.map_or(0, |config| config.nics.len());
-                follow(&mut live.qmp, nics);
+                follow(&mut qmp, nics);
+                remove_key(&self.store.places(&arrival.name)?);
             }
             (Arrival::Refused, Some(_)) => self.give_up(live.remove(id), &arrival.name)?,
             _ => {}
@@ -304,11 +314,12 @@ impl Arrivals {
     fn give_up(&self, live: Option<Live>, name: &str) -> Result {
         let Some(Live { qmp, mut child, beat, .. }) = live else { return Ok(()) };
         drop(beat);
-        let ended = launch::end(qmp, self.clock);
+        let ended = qmp.map_or(Ok(()), |qmp| launch::end(qmp, self.clock));
         if let Some(child) = &mut child {
             let _ = child.kill();
             let _ = child.wait();
         }
+        remove_key(&self.store.places(name)?);
         self.store.forget(name)?;
         ended
     }

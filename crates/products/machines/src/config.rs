@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// The name of the virtio-serial port on which a guest may write a heartbeat: any bytes, often.
 pub const HEARTBEAT: &str = "org.anabranch.heartbeat";
 /// The processor of a guest whose instructions are translated. With its own default, QEMU 7.2 damages Linux
-/// guests that write to memory while they move: seven of nine panicked after it, and none of ten with this one.
+/// guests that write to memory while they move: ten of eleven panicked or hung after it, none with this one.
 const TRANSLATED: &str = "Nehalem";
 /// The most memory of a machine, MB.
 const MEMORY_MB_MAX: u64 = 4 << 20;

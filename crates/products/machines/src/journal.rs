@@ -5,19 +5,19 @@
 //!  (none)   it runs here                         (none)
 //!    │ before anything is sent                     │ prepare
 //!    ▼                                             ▼
-//!  moving   it runs here                         waiting   it never runs ── abort, a lost connection, ──▶ refused
-//!    │ it stands still, all of it is there         │ resume                a restart of the agent
+//!  moving   it runs here                         waiting   it never runs ── abort, a lost connection,
+//!    │ it stands still, all of it is there         │ resume                a restart of the agent ─▶ refused
 //!    ▼                                             ▼
 //!  given    it runs neither here nor, yet, there   running   it runs here
-//!    │ the word "running"                        
-//!    ▼                            
+//!    │ the word "running"
+//!    ▼
 //!  gone     (the word "refused" instead leads back to "none")
 //! ```
 //!
 //! Each arrow is on the disk before anybody acts on it. *Resume* is said only by a source that is in `given`,
-//! so the two never run at once, whatever is killed, lost or said twice. A source in `given` continues only if
-//! the destination says that it has refused, and a destination that has refused never runs that machine: so one
-//! of the two runs it as soon as both have spoken with each other. `tests` walks through all states.
+//! so the two never run at once, whatever is killed, lost or said twice. A source in `given` continues only
+//! if the destination says that it has refused, and a destination that has refused never runs that machine:
+//! so one of the two runs it as soon as both have spoken with each other. `tests` walks through all states.
 
 use serde::{Deserialize, Serialize};
 
@@ -193,7 +193,9 @@ mod tests {
                 }
                 Some(Departure::Given) => {
                     for asked in [Asked::Resume, Asked::Abort] {
-                        all.push(self.with(|w| drop(w.asked.insert(asked))));
+                        all.push(self.with(|w| {
+                            w.asked.insert(asked);
+                        }));
                     }
                     for word in &self.words {
                         match next(Departure::Given, Some(*word)) {

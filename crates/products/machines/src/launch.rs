@@ -1,5 +1,5 @@
-//! Starts and ends the QEMU of a machine. It outlives this program: a guest does not end with the command that
-//! started it.
+//! Starts and ends the QEMU of a machine. It outlives this program: a guest does not end with the command
+//! that started it.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

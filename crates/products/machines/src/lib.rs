@@ -11,8 +11,8 @@
 //! * [`config`]: what a machine is made of, and the arguments of its QEMU; [`launch`]: starts and ends it;
 //!   [`qmp`]: speaks with it.
 //! * [`store`]: what this host knows, on disk.
-//! * [`model`]: predicts a move, in virtual time; [`memory`]: what of a guest's memory is in use; [`outlook`]:
-//!   measures guest and paths for the model.
+//! * [`model`]: predicts a move, in virtual time; [`memory`]: what of a guest's memory is in use;
+//!   [`outlook`]: measures guest and paths for the model.
 //! * [`paths`]: the ways to the other host, and what each carries.
 //! * [`journal`]: the rules of who may run a machine; [`settle`]: the end of a move, and of one that was
 //!   killed.

@@ -1,5 +1,5 @@
-//! How much of a guest's memory is in use: what QEMU sends in its first pass. QEMU does not say it, so pages of
-//! its process are looked at (proc(5), `smaps` and `mem`).
+//! How much of a guest's memory is in use: what QEMU sends in its first pass. QEMU does not say it, so
+//! pages of its process are looked at (proc(5), `smaps` and `mem`).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -19,7 +19,7 @@ pub fn used_bytes(pid: i32, memory_bytes: u64) -> Option<u64> {
     let (start, len) = maps.lines().filter_map(range).find(|(_, len)| *len == memory_bytes)?;
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     let pages = len / PAGE;
-    let runs = (pages / RUN).min(SAMPLE_MAX / RUN).max(1);
+    let runs = (pages / RUN).clamp(1, SAMPLE_MAX / RUN);
     let (mut seen, mut used) = (0, 0);
     let mut bytes = vec![0; (RUN * PAGE) as usize];
     for run in 0..runs {

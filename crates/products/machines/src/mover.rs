@@ -1,15 +1,19 @@
 //! Moves a running machine to another host over all paths.
 //!
-//! QEMU copies the memory, over one connection of Multipath TCP that is encrypted with a key of this move alone.
-//! The rules of [`journal`](crate::journal) say who may run the machine.
+//! QEMU copies the memory, over one connection of Multipath TCP that is encrypted with a key of this move
+//! alone. The rules of [`journal`](crate::journal) say who may run the machine.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
 use anabranch_house::random::random;
 use anabranch_kernel::uplinks::Session;
 use anabranch_net::Clock;
+use nix::fcntl::Flock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -19,7 +23,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::journal::Departure;
 use crate::launch;
-use crate::model::Prediction;
+use crate::model::{Prediction, TIMES_MAX};
 use crate::outlook::{Outlook, Survey, measure};
 use crate::paths::{self, Carried, Path};
 use crate::qmp::{Qmp, Version};
@@ -30,12 +34,18 @@ use crate::wire::{Ask, Prepare, Told};
 
 /// The longest pause of the guest, as QEMU counts, unless the user says another.
 pub const PAUSE_MAX: Span = Span::from_millis(300);
+/// How long the lock of a machine that does not move is waited for.
+const LOCK: Span = Span::from_secs(8);
 /// The time between two looks at QEMU.
 const LOOK: Span = Span::from_millis(200);
 /// After this time every path that was named has to carry something.
 const JOIN: Span = Span::from_secs(4);
 /// A path that carries nothing for this long while others do is lost.
 const SILENT: Span = Span::from_millis(1_500);
+/// How long the destination may take to answer by the connection that is there, before others are tried.
+const PROMPT: Duration = Duration::from_secs(5);
+/// The same if a link was lost, on which that connection may be.
+const PROMPT_LOST: Duration = Duration::from_secs(1);
 /// How long the destination may take to say that the machine runs.
 const WORD: Span = Span::from_secs(60);
 /// How long the guest's heartbeat is waited for.
@@ -147,6 +157,8 @@ enum Copied {
 #[derive(Default)]
 struct Watch {
     began: Time,
+    /// The port at which the QEMU at the destination listens.
+    port: u16,
     carried: Carried,
     /// What each link had carried, and when that grew.
     grew: BTreeMap<String, (u64, Time)>,
@@ -172,15 +184,14 @@ struct Mover<'a, 'p> {
     predicted: Option<Prediction>,
 }
 
-/// Moves a machine. When this returns without an error, the machine runs at the destination; after an error it
-/// runs here, unless the error says that it stands still.
+/// Moves a machine. When this returns without an error, the machine runs at the destination; after an error
+/// it runs here, unless the error says that it stands still.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn run(store: &Store, name: &str, options: &Options, program: &mut Program<'_>) -> Result<Report> {
     let clock = Clock::start();
-    let busy = || Error::Failed(format!("another move of {name}, or a recovery, is under way"));
-    let _lock = store.lock(name)?.ok_or_else(busy)?;
+    let _lock = lock(store, name, clock)?;
     if store.departure(name)?.is_some_and(|departure| departure.state != Departure::Gone) {
         settle::recover(store, name, WORD, clock)?;
         (program.events)(Event::Note("an earlier move was interrupted, and has been settled".to_owned()));
@@ -213,6 +224,21 @@ pub fn look(store: &Store, name: &str, options: &Options, program: &mut Program<
     Mover::prepare(store, name, &options, program, Clock::start())?.look()
 }
 
+/// Takes the lock of a machine. Whoever has just settled a move may hold it a moment longer.
+fn lock(store: &Store, name: &str, clock: Clock) -> Result<Flock<File>> {
+    let deadline = clock.now() + LOCK;
+    loop {
+        if let Some(held) = store.lock(name)? {
+            return Ok(held);
+        }
+        let is_moving = store.departure(name)?.is_some_and(|departure| departure.state != Departure::Gone);
+        if is_moving || clock.now() > deadline {
+            return Err(Error::Failed(format!("another move of {name}, or a recovery, is under way")));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 impl<'a, 'p> Mover<'a, 'p> {
     /// Looks at both ends and at the paths; nothing is changed but the kernel's endpoints.
     fn prepare(
@@ -235,7 +261,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         if number(hello.qemu) < number(qmp.version()) {
             let (there, here) = (hello.qemu, qmp.version());
             return Err(Error::Refused(format!(
-                "QEMU at {} is {there}, older than {here} here: a machine moves only to the same or a newer one",
+                "QEMU at {} is {there}, older than {here} here: a machine moves only to the same or a newer \
+                 one",
                 options.to
             )));
         }
@@ -245,7 +272,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         let id: [u8; 16] =
             random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
         let id = data_encoding::HEXLOWER.encode(&id);
-        let departure = Move { id, to: options.to.clone(), state: Departure::Moving };
+        let addresses = hello.addresses.clone();
+        let departure = Move { id, to: options.to.clone(), addresses, state: Departure::Moving };
         Ok(Self {
             store,
             machine,
@@ -267,8 +295,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         let name = &self.machine.name;
         self.machine.config.clone().ok_or_else(|| {
             Error::Usage(format!(
-                "{name} was attached, and nothing tells the destination how to start it: attach it again with what \
-                 it is made of"
+                "{name} was attached, and nothing tells the destination how to start it: attach it again \
+                 with what it is made of"
             ))
         })
     }
@@ -306,7 +334,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         }
     }
 
-    /// Sends the files that QEMU reads at its start, and returns the configuration with their hashes as names.
+    /// Sends the files that QEMU reads at its start, and returns the configuration with their hashes as
+    /// names.
     fn send_images(&mut self) -> Result<Config> {
         let mut config = self.config()?;
         for image in [&mut config.kernel, &mut config.initrd].into_iter().flatten() {
@@ -336,10 +365,10 @@ impl<'a, 'p> Mover<'a, 'p> {
         let host = if first.is_ipv6() { format!("[{first}]") } else { first.to_string() };
         // One path is one TCP connection, which cannot leave it.
         let multipath = if self.paths.len() > 1 { ",mptcp=on" } else { "" };
-        let mut watch = Watch { began: self.clock.now(), ..Watch::default() };
+        let mut watch = Watch { began: self.clock.now(), port, ..Watch::default() };
         self.qmp.execute("migrate", json!({"uri": format!("tcp:{host}:{port}{multipath}")}))?;
         (self.program.events)(Event::Begins);
-        let copied = self.watch(&mut watch, port)?;
+        let copied = self.watch(&mut watch)?;
         self.departure.state = Departure::Given;
         self.store.set_departure(&self.machine.name, Some(&self.departure))?;
         if let Copied::Most = copied {
@@ -349,7 +378,7 @@ impl<'a, 'p> Mover<'a, 'p> {
     }
 
     /// Follows QEMU until all is there, or as much as the user wants.
-    fn watch(&mut self, watch: &mut Watch, port: u16) -> Result<Copied> {
+    fn watch(&mut self, watch: &mut Watch) -> Result<Copied> {
         let mut next_look = watch.began;
         let mut is_asked = false;
         loop {
@@ -365,7 +394,7 @@ impl<'a, 'p> Mover<'a, 'p> {
             next_look = self.clock.now() + LOOK;
             let state = self.qmp.execute("query-migrate", json!({}))?;
             let status = state["status"].as_str().unwrap_or_default().to_owned();
-            self.observe(watch, &state, port)?;
+            self.observe(watch, &state)?;
             match status.as_str() {
                 "completed" => return Ok(Copied::All),
                 "postcopy-active" => return Ok(Copied::Most),
@@ -383,9 +412,9 @@ impl<'a, 'p> Mover<'a, 'p> {
     }
 
     /// Reports how far it is, and sees that the paths are those that were wanted.
-    fn observe(&mut self, watch: &mut Watch, state: &Value, port: u16) -> Result {
+    fn observe(&mut self, watch: &mut Watch, state: &Value) -> Result {
         let now = self.clock.now();
-        let there = watch.carried.read(&self.addresses, port)?;
+        let there = watch.carried.read(&self.addresses, watch.port)?;
         let paths = watch.carried.by_device();
         let ram = |key: &str| state["ram"][key].as_u64().unwrap_or(0);
         watch.last = Progress {
@@ -402,17 +431,31 @@ impl<'a, 'p> Mover<'a, 'p> {
         if watch.last.state != "active" {
             return Ok(());
         }
-        if !self.options.via.is_empty() {
-            if let Some(other) = there.iter().find(|device| !self.options.via.contains(*device)) {
-                return Err(Error::Refused(format!(
-                    "the copy went over {other}, which was not named: another program has told Multipath TCP of it"
-                )));
-            }
+        let named = &self.options.via;
+        if let Some(other) = there.iter().find(|device| !named.is_empty() && !named.contains(*device)) {
+            return Err(Error::Refused(format!(
+                "the copy went over {other}, which was not named: another program has told Multipath TCP of \
+                 it"
+            )));
         }
-        if self.paths.len() < 2 {
-            return Ok(());
+        let Options { anyway, auto_converge, post_copy, .. } = self.options;
+        let is_too_long = watch.last.sent_bytes > TIMES_MAX * watch.last.memory_bytes;
+        if is_too_long && !(*anyway || *auto_converge || *post_copy) {
+            let (pass, changed) = (watch.last.pass, watch.last.changed_bytes as f64 / 1e6);
+            return Err(Error::Never(format!(
+                "the move does not end: after {pass} passes the guest still changes {changed:.1} MB/s, as \
+                 much as the paths carry"
+            )));
         }
-        self.check_joined(watch, &there, now)?;
+        if self.paths.len() > 1 {
+            self.check_joined(watch, &there, now)?;
+            self.look_for_silence(watch, &paths, now);
+        }
+        Ok(())
+    }
+
+    /// Reports links that carry nothing any more while others do, and those that carry again.
+    fn look_for_silence(&mut self, watch: &mut Watch, paths: &BTreeMap<String, u64>, now: Time) {
         for path in &self.paths {
             let bytes = paths.get(&path.device).copied().unwrap_or(0);
             let seen = watch.grew.entry(path.device.clone()).or_insert((bytes, now));
@@ -428,7 +471,6 @@ impl<'a, 'p> Mover<'a, 'p> {
                 (self.program.events)(Event::PathLost(path.device.clone()));
             }
         }
-        Ok(())
     }
 
     /// Sees once, after a while, that every path has a subflow.
@@ -456,12 +498,13 @@ impl<'a, 'p> Mover<'a, 'p> {
     }
 
     /// Has the destination run the machine, and ends it here.
-    fn hand_over(mut self, watch: Watch, beat: Option<Listener>) -> Result<Report> {
+    fn hand_over(mut self, mut watch: Watch, beat: Option<Listener>) -> Result<Report> {
         let name = self.machine.name.clone();
         let last_beat = beat.as_ref().and_then(|beat| beat.heard().last);
         (self.program.events)(Event::Given);
         let asked_at = self.clock.now();
-        // The connection that was prepared by is tried first: it is there.
+        // The connection that was prepared by is tried first: it is there, unless a link is lost.
+        self.remote.set_patience(if watch.lost.is_empty() { PROMPT } else { PROMPT_LOST });
         let told = self
             .remote
             .ask(&Ask::Decide { id: self.departure.id.clone(), asked: crate::journal::Asked::Resume });
@@ -470,6 +513,12 @@ impl<'a, 'p> Mover<'a, 'p> {
                 Settled::There { runs_after_us, told_after_us }
             }
             _ => {
+                // Addresses behind links that carry come first.
+                let is_lost = |ip: &IpAddr| {
+                    let mut behind = self.paths.iter().filter(|path| path.remote == *ip);
+                    behind.any(|path| watch.lost.contains(&path.device))
+                };
+                self.departure.addresses.sort_by_key(is_lost);
                 let (settled, remote) = settle::decide(self.store, &self.departure, &name, WORD, self.clock)?;
                 self.remote = remote;
                 settled
@@ -497,7 +546,10 @@ impl<'a, 'p> Mover<'a, 'p> {
         }
         let mut state = self.qmp.execute("query-migrate", json!({}))?;
         if state["status"] == "postcopy-active" {
-            settle::wait_for_post_copy(&mut self.qmp, self.clock)?;
+            let (carried, addresses) = (&mut watch.carried, &self.addresses);
+            settle::wait_for_post_copy(&mut self.qmp, self.clock, &mut || {
+                drop(carried.read(addresses, watch.port));
+            })?;
             state = self.qmp.execute("query-migrate", json!({}))?;
         }
         let report = Report {
@@ -507,7 +559,7 @@ impl<'a, 'p> Mover<'a, 'p> {
             felt_ms: since(last_beat, beat_after_us),
             passes: state["ram"]["dirty-sync-count"].as_u64().unwrap_or(watch.last.pass),
             sent_bytes: state["ram"]["transferred"].as_u64().unwrap_or(0).max(watch.last.sent_bytes),
-            paths: watch.last.paths,
+            paths: watch.carried.by_device(),
             predicted: self.predicted,
         };
         drop(beat);

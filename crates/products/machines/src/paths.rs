@@ -1,5 +1,5 @@
-//! The paths of a move: which links lead to the other host, what the kernel's Multipath TCP is told of them, and
-//! what each has carried.
+//! The paths of a move: which links lead to the other host, what the kernel's Multipath TCP is told of
+//! them, and what each has carried.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -60,8 +60,8 @@ pub fn find(named: &[String], remotes: &[IpAddr]) -> Result<Vec<Path>> {
     match paths.first() {
         Some(path) if path.is_first => Ok(paths),
         Some(path) => Err(Error::Unreachable(format!(
-            "connections to {} leave by another link than those that are named: name that one too, or reach the \
-             host by an address behind {}",
+            "connections to {} leave by another link than those that are named: name that one too, or reach \
+             the host by an address behind {}",
             path.remote, path.device
         ))),
         None => Err(Error::Unreachable(format!("no link leads to the other host ({})", list(remotes)))),
@@ -200,8 +200,8 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// Reads what the connections to `port` of the other host have carried. Subflows that have ended keep what
-    /// they carried. Returns the devices that have a subflow now.
+    /// Reads what the connections to `port` of the other host have carried. Subflows that have ended keep
+    /// what they carried. Returns the devices that have a subflow now.
     ///
     /// # Errors
     /// `Kernel` if the kernel does not list its sockets.

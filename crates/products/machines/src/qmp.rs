@@ -42,8 +42,8 @@ impl Version {
     /// Reads the version in a text such as `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg)`.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
-        let words = text.split_whitespace().skip_while(|word| *word != "version");
-        let mut numbers = words.skip(1).next()?.split('.').map(|part| part.parse().ok());
+        let mut words = text.split_whitespace().skip_while(|word| *word != "version");
+        let mut numbers = words.nth(1)?.split('.').map(|part| part.parse().ok());
         Some(Self {
             major: numbers.next()??,
             minor: numbers.next()??,
@@ -225,7 +225,8 @@ impl Qmp {
 
 fn held(path: &Path) -> Error {
     Error::Failed(format!(
-        "{} does not greet: another program (a move, libvirt) holds this QMP socket, which serves one at a time",
+        "{} does not greet: another program (a move, libvirt) holds this QMP socket, which serves one at a \
+         time",
         path.display()
     ))
 }

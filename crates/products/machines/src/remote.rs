@@ -20,6 +20,8 @@ use crate::wire::{ALPN, Ask, BLOCK, Lines, PORT, Told, rate_of};
 
 /// The longest time until a connection is made.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The longest time until a further connection is made, to one of several addresses.
+const RECONNECT: Duration = Duration::from_secs(2);
 /// The longest time until an answer comes.
 const ANSWER: Duration = Duration::from_secs(60);
 
@@ -75,6 +77,10 @@ impl Remote {
     /// # Errors
     /// `Unreachable` if nobody answers; `Refused` if it has another key, or does not know ours.
     pub fn connect(peer: SocketAddr, pairing: &Pairing, way: &Way) -> Result<Self> {
+        Self::connect_within(CONNECT, peer, pairing, way)
+    }
+
+    fn connect_within(within: Duration, peer: SocketAddr, pairing: &Pairing, way: &Way) -> Result<Self> {
         let failed = |e: io::Error| {
             let by = if let Way::Device(device) = way { format!(" over {device}") } else { String::new() };
             Error::Unreachable(format!("no agent is reached at {peer}{by}: {e}"))
@@ -84,7 +90,7 @@ impl Remote {
             Way::Device(device) => Egress::of_device(device.as_str()).tcp_socket(peer).map_err(failed)?.0,
         };
         socket.set_nonblocking(false).map_err(failed)?;
-        socket.connect_timeout(&peer.into(), CONNECT).map_err(failed)?;
+        socket.connect_timeout(&peer.into(), within).map_err(failed)?;
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
@@ -108,6 +114,26 @@ impl Remote {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Connects as [`greet`](Self::greet) does, by the first of these addresses that works: some may be
+    /// behind a link that is lost.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), for the address that the user knows.
+    pub fn greet_any(host: &Host, pairing: &Pairing, addresses: &[IpAddr]) -> Result<Self> {
+        let known = resolve(&host.address)?;
+        let connect =
+            |ip| Self::connect_within(RECONNECT, SocketAddr::new(ip, known.port()), pairing, &Way::All);
+        if let Some(remote) = addresses.iter().find_map(|ip| connect(*ip).ok()) {
+            return Ok(remote);
+        }
+        connect(known.ip())
+    }
+
+    /// Sets how long answers may take from now on.
+    pub fn set_patience(&mut self, patience: Duration) {
+        let _ = self.lines.stream().sock.set_read_timeout(Some(patience));
     }
 
     /// Returns the address of the agent.

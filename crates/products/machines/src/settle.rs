@@ -1,5 +1,5 @@
-//! Settles a move: the two hosts speak with each other until it is written on both where the machine runs, and
-//! then it runs there. A move does this at its end, and after a kill somebody else does it in its place.
+//! Settles a move: the two hosts speak with each other until it is written on both where the machine runs,
+//! and then it runs there. A move does this at its end, and after a kill somebody else does it in its place.
 
 use std::thread;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(crate) fn decide(
     let (host, pairing) = store.host(&departure.to)?;
     let mut asked = Asked::Resume;
     loop {
-        let asking = Remote::greet(&host, &pairing).and_then(|(mut remote, _)| {
+        let asking = Remote::greet_any(&host, &pairing, &departure.addresses).and_then(|mut remote| {
             let told = remote.ask(&Ask::Decide { id: departure.id.clone(), asked })?;
             Ok((told, remote))
         });
@@ -82,7 +82,7 @@ pub(crate) fn decide(
 /// Settles the move that a killed program has left, if there is one. The caller holds the machine's lock.
 ///
 /// # Errors
-/// As [`decide`].
+/// `Unreachable` if the destination does not say where the machine runs: it stands still then.
 pub fn recover(store: &Store, name: &str, patience: Span, clock: Clock) -> Result<Option<Settled>> {
     let Some(mut departure) = store.departure(name)? else { return Ok(None) };
     let machine = store.find(name)?;
@@ -121,7 +121,7 @@ pub fn recover(store: &Store, name: &str, patience: Span, clock: Clock) -> Resul
         }
         (_, mut qmp) => {
             if let Some(qmp) = &mut qmp {
-                wait_for_post_copy(qmp, clock)?;
+                wait_for_post_copy(qmp, clock, &mut || ())?;
             }
             leave(store, name, &mut departure, qmp, clock)?;
         }
@@ -137,7 +137,7 @@ pub(crate) fn is_in_post_copy(qmp: &mut Qmp) -> Result<bool> {
 }
 
 /// Waits until the memory of a guest that runs at the destination is there.
-pub(crate) fn wait_for_post_copy(qmp: &mut Qmp, clock: Clock) -> Result {
+pub(crate) fn wait_for_post_copy(qmp: &mut Qmp, clock: Clock, look: &mut dyn FnMut()) -> Result {
     let mut deadline = clock.now() + CANCEL;
     let mut sent = 0;
     loop {
@@ -156,6 +156,7 @@ pub(crate) fn wait_for_post_copy(qmp: &mut Qmp, clock: Clock) -> Result {
         if now != sent {
             (sent, deadline) = (now, clock.now() + CANCEL);
         }
+        look();
         if clock.now() > deadline {
             return Err(Error::Unreachable("the rest of the memory does not get through".to_owned()));
         }
@@ -208,7 +209,7 @@ pub(crate) fn leave(
 /// Tells the destination that a machine does not come. If it cannot be told now, it finds out by itself.
 pub(crate) fn tell_abort(store: &Store, departure: &Move) {
     let Ok((host, pairing)) = store.host(&departure.to) else { return };
-    if let Ok((mut remote, _)) = Remote::greet(&host, &pairing) {
+    if let Ok(mut remote) = Remote::greet_any(&host, &pairing, &departure.addresses) {
         let _ = remote.ask(&Ask::Decide { id: departure.id.clone(), asked: Asked::Abort });
     }
 }

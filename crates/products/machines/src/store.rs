@@ -2,6 +2,7 @@
 //! record for each move that came in, one file for each host that was paired.
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_house::keys::{Clients, KeyPair, Pairing};
@@ -57,6 +58,9 @@ pub struct Move {
     pub id: String,
     /// The name of the destination.
     pub to: String,
+    /// Its addresses, of which some may not be reached later.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// Who may run the machine.
     pub state: Departure,
 }
@@ -389,7 +393,7 @@ mod tests {
         assert!(matches!(store.machine("../web"), Err(Error::Usage(_))));
         assert!(matches!(store.host("../web"), Err(Error::NotFound(_))));
 
-        let departure = Move { id: "a1".into(), to: "b".into(), state: Departure::Given };
+        let departure = Move { id: "a1".into(), to: "b".into(), addresses: vec![], state: Departure::Given };
         store.set_departure("web", Some(&departure)).unwrap();
         assert_eq!(store.departure("web").unwrap(), Some(departure));
         store.forget("web").unwrap();

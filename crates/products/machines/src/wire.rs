@@ -1,5 +1,5 @@
-//! What the source of a move and the agent at its destination say to each other: lines of JSON inside TLS. The
-//! source asks, the agent answers.
+//! What the source of a move and the agent at its destination say to each other: lines of JSON inside TLS.
+//! The source asks, the agent answers.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -185,7 +185,8 @@ impl<S: Read + Write> Lines<S> {
     }
 }
 
-/// Returns the bytes a second of a measurement, without its first third, in which connections find their rate.
+/// Returns the bytes a second of a measurement, without its first third, in which connections find their
+/// rate.
 #[must_use]
 pub fn rate_of(ticks: &[(u64, u64)]) -> u64 {
     let Some((end, bytes)) = ticks.last().copied() else { return 0 };

@@ -42,10 +42,12 @@ mod constant_time;
 mod descriptors;
 mod error;
 mod event;
+pub mod keys;
 mod leg_socket;
 pub mod links;
 mod memory;
 pub mod policy;
+mod random;
 pub mod redirect;
 mod relay;
 mod role;
@@ -78,8 +80,6 @@ pub mod trunk;
 #[doc(hidden)]
 pub mod trunk_task;
 
-pub use anabranch_house::keys;
-use anabranch_house::random;
 pub use error::Error;
 pub use event::{Door, Event, Finished, Protocol, Stop, Totals};
 pub use role::{Reloader, Running};

@@ -196,7 +196,7 @@ async fn clients_that_are_not_ours_are_refused_for_what_they_lack() {
     other.alpn_protocols = vec![b"h2".to_vec()];
     let (refused, said) = refusal(other, &tls).await;
     assert!(matches!(refused, TlsError::Alpn), "{refused}");
-    assert!(said.contains("does not want the proxy's protocol"), "{said}");
+    assert!(said.contains("does not want this protocol"), "{said}");
 
     let (near, far) = connection().await;
     let connector = TlsConnector::from(Arc::new(with_key()));
