@@ -387,9 +387,9 @@ pub struct Links {
     #[expect(missing_docs, reason = "the help is one text for every command")]
     pub via: Vec<via::Via>,
 
-    /// How the links named with --via work together: `aggregate`, all at once, but for the conditions of each;
-    /// `backup`, the others only while the first is down or silent; `sequential`, one at a time, in the order
-    /// in which they are named
+    /// How the links named with --via work together: `aggregate`, all at once, but for the conditions of
+    /// each; `backup`, the others only while the first is down or silent; `sequential`, one at a time, in
+    /// the order in which they are named
     #[arg(long, value_name = "MODE", default_value = "aggregate", value_parser = mode, requires = "via")]
     pub mode: anabranch::Mode,
 

@@ -216,8 +216,8 @@ impl Get {
         self
     }
 
-    /// Keeps in this directory what links with a cap have carried. Programs that name the same directory count
-    /// together; the proxy does so too.
+    /// Keeps in this directory what links with a cap have carried. Programs that name the same directory
+    /// count together; the proxy does so too.
     #[must_use]
     pub fn state_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.links.state_dir = Some(directory.into());

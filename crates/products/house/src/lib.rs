@@ -2,18 +2,18 @@
 //!
 //! **Purpose.** A user who says `--via wwan0:backup,cost=5,cap=20GB/month` means one thing in every command:
 //! this crate has the decisions that follow from these words, and the file that counts what a link has
-//! carried. And two programs of one user on two hosts know each other by keys that one line of text pairs, and
-//! speak TLS 1.3 with these keys.
+//! carried. And two programs of one user on two hosts know each other by keys that one line of text pairs,
+//! and speak TLS 1.3 with these keys.
 //!
-//! **Non-goals.** No sockets: nothing here opens a connection or takes a link away; each product does that with
-//! its own means. No protocol inside TLS: each product names its own, and speaks it. How a link is written is
-//! in [`anabranch_net::via`].
+//! **Non-goals.** No sockets: nothing here opens a connection or takes a link away; each product does that
+//! with its own means. No protocol inside TLS: each product names its own, and speaks it. How a link is
+//! written is in [`anabranch_net::via`].
 //!
 //! **Map.**
 //! * [`links`]: which links carry data now.
-//! * `keys` (with the feature `pairing`, as all that follows): key pairs, the line that pairs a client, the list
-//!   of clients. `random`: bytes that nobody can guess. `tls`: TLS 1.3 with these keys, for tasks and for
-//!   threads.
+//! * `keys` (with the feature `pairing`, as all that follows): key pairs, the line that pairs a client, the
+//!   list of clients. `random`: bytes that nobody can guess. `tls`: TLS 1.3 with these keys, for tasks and
+//!   for threads.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "pairing")]

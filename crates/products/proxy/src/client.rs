@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use anabranch_algo::Span;
 use anabranch_net::Resolver;
+use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
 use tokio::net::TcpListener;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
@@ -152,6 +153,9 @@ pub fn start(options: Options) -> Result<Running, Error> {
         listeners.push((door, listener));
     }
     drop(entered);
+    if options.via.iter().any(|link| link.cap.is_some()) && !capabilities::has(&[CAP_NET_ADMIN]) {
+        return Err(Error::CapNotAllowed);
+    }
     let links = Links::new(options.via.clone(), options.state_dir.as_deref())?;
     let carriers = Carriers::new(options.transport, &options.via, &options.socket);
     let carriers = carriers.map_err(|e| Error::Usage(e.to_string()))?;

@@ -123,8 +123,8 @@ impl LinkPolicy {
         self.links.ends.iter().enumerate().filter_map(hold).collect()
     }
 
-    /// Reports which links are used now that were not, and, `during` a transfer, which are not any more. Links
-    /// that have carried their caps are reported elsewhere.
+    /// Reports which links are used now that were not, and, `during` a transfer, which are not any more.
+    /// Links that have carried their caps are reported elsewhere.
     fn tell(&self, held: &Held, during: bool, observer: &mut Observer<'_>) {
         for (via, end) in self.links.named.iter().zip(&self.links.ends) {
             let says = match (hold_of(&self.held, end), hold_of(held, end)) {

@@ -72,8 +72,8 @@ pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
     routes.iter().any(|route| route.mirror == this.mirror && route.via != this.via && route.shut.is_none())
 }
 
-/// Checks that every named local end that is not held back leads to a mirror. `why` is the known reason if one
-/// does not.
+/// Checks that every named local end that is not held back leads to a mirror. `why` is the known reason if
+/// one does not.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if one does not.

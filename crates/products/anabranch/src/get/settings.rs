@@ -50,8 +50,8 @@ impl LinkSettings {
     /// Returns the links with their conditions, and all limits.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a text names no link, if a local end does not exist, if
-    /// a limit is zero, or if the links contradict each other.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a text names no link, if a local end does not
+    /// exist, if a limit is zero, or if the links contradict each other.
     fn checked(self) -> Result<(Links, Limits)> {
         let (links, limits) = local_ends(&self.via, self.limit)?;
         let (named, ends) = links.into_iter().unzip();

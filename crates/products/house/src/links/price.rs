@@ -25,9 +25,9 @@ pub struct Price {
 }
 
 impl Price {
-    /// Takes whether the links that carry data are full now. Returns the indices of links that carry data only while no other
-    /// can: the backups that the user named, and the links that cost too much. `is_out` marks links that
-    /// cannot be used.
+    /// Takes whether the links that carry data are full now. Returns the indices of links that carry data
+    /// only while no other can: the backups that the user named, and the links that cost too much. `is_out`
+    /// marks links that cannot be used.
     #[must_use]
     pub fn step(&mut self, now: Time, links: &[Via], is_out: &[bool], is_full: bool) -> Vec<usize> {
         let usable = || links.iter().zip(is_out).filter(|(link, out)| !**out && !link.is_backup);

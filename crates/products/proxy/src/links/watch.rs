@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
-use anabranch_house::links::{Book, Change, Price, Usage};
+use anabranch_house::links::{Book, CapsError, Change, Price, Usage};
 use anabranch_kernel::uplinks::{Program, Session};
-use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
 use anabranch_net::netlink::{Endpoint, Netlink, PathManager};
 use anabranch_net::{Clock, NetworkMonitor, interfaces};
 use tokio::net::TcpStream;
@@ -19,7 +18,6 @@ use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
-use crate::error::Error;
 use crate::event::{Event, Reports};
 use crate::links::liveness::{Action, Liveness, Sample};
 use crate::links::meter::Meter;
@@ -137,11 +135,8 @@ impl Links {
     ///
     /// # Errors
     /// If a link has a cap that cannot be kept.
-    pub(crate) fn new(via: Vec<Via>, state_dir: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn new(via: Vec<Via>, state_dir: Option<&Path>) -> Result<Self, CapsError> {
         let book = Book::open(&via, state_dir)?;
-        if book.is_some() && !capabilities::has(&[CAP_NET_ADMIN]) {
-            return Err(Error::CapNotAllowed);
-        }
         let state = State { dead: vec![false; via.len()], spent: vec![false; via.len()], ..State::default() };
         let (state, session) = (Mutex::new(state), Mutex::default());
         let (clock, news, lamed, book) = (Clock::start(), Notify::new(), Notify::new(), Mutex::new(book));

@@ -37,10 +37,7 @@ pub(in crate::get) struct SimWorld {
     wake: WakeReceiver,
     /// Whether threads, which live in real time, may be at work: those that give files their final names.
     has_threads: Cell<bool>,
-    links: Vec<Egress>,
-    up: Vec<bool>,
-    links_changed: bool,
-    held: Held,
+    host: Host,
     weather: Weather,
     /// The time at which the look-up of each name ends.
     names: BTreeMap<String, Time>,
@@ -51,6 +48,15 @@ pub(in crate::get) struct SimWorld {
     waits: u64,
     /// The bytes that came over each link: of bodies of documents and ranges, and of datagrams.
     pub(in crate::get) came: Vec<u64>,
+}
+
+/// The links of the simulated host.
+struct Host {
+    links: Vec<Egress>,
+    up: Vec<bool>,
+    /// Whether a link has come or gone since the transfer last looked.
+    has_changed: bool,
+    held: Held,
 }
 
 impl SimWorld {
@@ -65,15 +71,14 @@ impl SimWorld {
     ) -> Self {
         // All of 127/8 is local on every host.
         let links = ["127.0.0.1", "127.0.0.2"].map(|text| Egress::parse(text).expect("a local address"));
+        let up = vec![true, weather.has_second_link];
+        let host = Host { links: links.to_vec(), up, has_changed: false, held: Held::new() };
         Self {
             now: Time::ZERO,
             rng: Rng::new(seed),
             stop,
             wake: WakeReceiver::new().expect("descriptors"),
             has_threads: Cell::new(false),
-            up: vec![true, weather.has_second_link],
-            links_changed: false,
-            held: Held::new(),
             weather,
             names: BTreeMap::new(),
             mirrors: Mirrors::new(servers, idle),
@@ -81,7 +86,7 @@ impl SimWorld {
             left: None,
             waits: 0,
             came: vec![0; links.len()],
-            links: links.to_vec(),
+            host,
         }
     }
 
@@ -98,14 +103,14 @@ impl SimWorld {
 
     /// Takes a random link down, or up if it is down.
     fn flap(&mut self) {
-        let link = self.rng.below(self.links.len() as u64) as usize;
+        let link = self.rng.below(self.host.links.len() as u64) as usize;
         self.weather.flap_at = self.now + self.rng.millis(50, 5_000);
-        self.set_up(link, !self.up[link]);
+        self.set_up(link, !self.host.up[link]);
     }
 
     fn set_up(&mut self, link: usize, is_up: bool) {
-        self.up[link] = is_up;
-        self.links_changed = true;
+        self.host.up[link] = is_up;
+        self.host.has_changed = true;
         if !is_up {
             self.datagrams.lose(link);
             self.mirrors.lose(self.now, link);
@@ -174,9 +179,9 @@ impl World for SimWorld {
 
     fn fetch(&mut self, id: FetchId, request: FetchRequest) {
         let link = if request.via == Egress::any() {
-            self.up.iter().position(|up| *up)
+            self.host.up.iter().position(|up| *up)
         } else {
-            self.links.iter().position(|via| *via == request.via).filter(|link| self.up[*link])
+            self.host.links.iter().position(|via| *via == request.via).filter(|link| self.host.up[*link])
         };
         self.mirrors.fetch(self.now, id, request, link);
     }
@@ -196,7 +201,7 @@ impl World for SimWorld {
     }
 
     fn open_udp(&mut self, via: &Egress, peer: SocketAddr) -> io::Result<OpenSocket> {
-        let link = self.links.iter().position(|link| link == via).filter(|link| self.up[*link]);
+        let link = self.host.links.iter().position(|link| link == via).filter(|link| self.host.up[*link]);
         Ok(self.datagrams.open(link.ok_or(io::ErrorKind::NetworkDown)?, peer))
     }
 
@@ -206,7 +211,7 @@ impl World for SimWorld {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> bool {
         match self.datagrams.socket(socket) {
-            Some(end) if !self.up[end.link] => false,
+            Some(end) if !self.host.up[end.link] => false,
             _ => self.datagrams.send(self.now, socket, bytes, &mut self.rng),
         }
     }
@@ -216,7 +221,7 @@ impl World for SimWorld {
     }
 
     fn is_bound(&self, socket: SocketId, _: &Egress) -> bool {
-        self.datagrams.socket(socket).is_some_and(|end| self.up[end.link])
+        self.datagrams.socket(socket).is_some_and(|end| self.host.up[end.link])
     }
 
     fn resolve(&mut self, host: &str) -> Option<io::Result<Vec<SocketAddr>>> {
@@ -228,7 +233,7 @@ impl World for SimWorld {
     fn forget_failures(&mut self) {}
 
     fn local_ends(&self, _: &[Egress], _: IpAddr) -> io::Result<Vec<Egress>> {
-        let up = self.links.iter().zip(&self.up).filter(|(_, up)| **up);
+        let up = self.host.links.iter().zip(&self.host.up).filter(|(_, up)| **up);
         Ok(up.map(|(via, _)| via.clone()).collect())
     }
 
@@ -239,22 +244,22 @@ impl World for SimWorld {
 
     /// Each link is an uplink of its own.
     fn uplink(&self, via: &Egress) -> Option<u32> {
-        self.links.iter().position(|link| link == via).map(|link| link as u32)
+        self.host.links.iter().position(|link| link == via).map(|link| link as u32)
     }
 
     fn exists(&self, via: &Egress) -> bool {
-        self.links.iter().position(|link| link == via).is_none_or(|link| self.up[link])
+        self.host.links.iter().position(|link| link == via).is_none_or(|link| self.host.up[link])
     }
 
     fn hold(&mut self, held: Held) {
-        self.held = held;
+        self.host.held = held;
     }
 
     fn held(&self, via: &Egress) -> Option<Hold> {
-        hold_of(&self.held, via)
+        hold_of(&self.host.held, via)
     }
 
     fn links_changed(&mut self) -> bool {
-        std::mem::take(&mut self.links_changed)
+        std::mem::take(&mut self.host.has_changed)
     }
 }
