@@ -46,13 +46,18 @@ pub enum VmCommand {
     Run(Run),
     Attach(Attach),
     Ls(Ls),
+    #[command(about = "End a machine at once; its guest is not asked")]
     Stop(Named),
+    #[command(about = "Take a machine off the list, or the trace of one that left; its QEMU goes on")]
     Forget(Named),
     Pair(Pair),
     Trust(Trust),
     Agent(Agent),
     Predict(Predict),
     Move(Move),
+    #[command(
+        about = "Settle a move that was interrupted, if its guard was killed too: one host runs it then"
+    )]
     Recover(Named),
     #[command(hide = true)]
     Guard(Guard),
@@ -148,7 +153,7 @@ pub struct Ls {
     pub json: bool,
 }
 
-/// A machine that is named.
+#[expect(missing_docs, reason = "clap would show it as the help of each command that uses it")]
 #[derive(Args, Clone, Debug)]
 pub struct Named {
     /// The name of the machine
