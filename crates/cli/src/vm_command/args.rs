@@ -216,8 +216,9 @@ pub struct Agent {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub disks: Vec<PathBuf>,
 
-    /// Let guests have this connection; may be given several times. Without it, they have only `user`
-    #[arg(long, value_name = "tap:DEV|bridge:DEV")]
+    /// Let guests have this connection; may be given several times. Without it, they have none. `user` also
+    /// reaches services of this host that listen at loopback addresses only
+    #[arg(long, value_name = "user|tap:DEV|bridge:DEV")]
     pub net: Vec<String>,
 
     /// Report on standard output as JSON, one object a line

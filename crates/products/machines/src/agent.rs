@@ -20,11 +20,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ring::digest::{Context, SHA256};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::arrivals::{Allowed, Arrivals};
+use crate::arrivals::{Arrivals, Decided};
 use crate::error::{Error, Result};
+use crate::journal::Arrival;
+use crate::limits::Allowed;
 use crate::paths::{Announced, own_addresses};
 use crate::store::Store;
-use crate::wire::{ALPN, Ask, BLOCK, Lines, Told};
+use crate::wire::{ALPN, Ask, BLOCK, Lines, MoveId, Told};
 
 /// The most connections at once.
 const CONNECTIONS_MAX: usize = 32;
@@ -229,7 +231,7 @@ struct Connection<'a> {
     shared: &'a Shared,
     client: String,
     /// The moves that were prepared here.
-    prepared: BTreeSet<String>,
+    prepared: BTreeSet<MoveId>,
     lines: Lines<ServerStream>,
 }
 
@@ -269,14 +271,13 @@ impl Connection<'_> {
                 Ok(Told::Ready { port })
             }
             Ask::Decide { id, asked } => {
-                let told = arrivals.decide(&self.client, &id, asked, at)?;
-                let name =
-                    arrivals.store.arrival(&id)?.map(|arrival| arrival.name).filter(|name| !name.is_empty());
+                let Decided { told, name, note } = arrivals.decide(&self.client, &id, asked, at)?;
+                note.into_iter().for_each(|note| self.report(Event::Notice(note)));
                 match (&told, name) {
                     (Told::Decided { runs_after_us: Some(_), .. }, Some(name)) => {
                         self.report(Event::Runs { name });
                     }
-                    (Told::Decided { state: crate::journal::Arrival::Refused, .. }, Some(name)) => {
+                    (Told::Decided { state: Arrival::Refused, .. }, Some(name)) => {
                         self.report(Event::GivenUp { name });
                     }
                     _ => {}
@@ -353,9 +354,9 @@ impl Connection<'_> {
     fn leave(&self) {
         let Shared { arrivals, clock, is_over, .. } = self.shared;
         let deadline = clock.now() + GRACE;
-        let is_waiting = |id: &String| {
+        let is_waiting = |id: &MoveId| {
             let known = arrivals.store.arrival(id).ok().flatten();
-            known.is_some_and(|known| known.state == crate::journal::Arrival::Waiting)
+            known.is_some_and(|known| known.state == Arrival::Waiting)
         };
         while self.prepared.iter().any(is_waiting)
             && clock.now() < deadline

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,17 +18,20 @@ use serde_json::{Value, json};
 use crate::beat::Listener;
 use crate::config::{Config, Places, nic_id};
 use crate::error::{Error, Result};
-use crate::journal::{Arrival, Asked, Departure, answer};
+use crate::journal::{Arrival, Asked, Departure, Start, answer, started};
 use crate::launch;
+use crate::limits::{Allowed, check_opened};
 use crate::memory::available_bytes;
 use crate::qmp::{Qmp, Version};
 use crate::store::{Incoming, Machine, Origin, Store};
-use crate::wire::{Prepare, Told};
+use crate::wire::{MoveId, Prepare, Told};
 
 /// What a guest takes besides its memory, and what this host keeps for itself, bytes.
 const SPARE_BYTES: u64 = 192 << 20;
 /// How long the rest of a machine's state may take to be there when the machine is to run.
 const REST: Span = Span::from_secs(15);
+/// How long QEMU may refuse to run a machine: another host may still hold a lock of a disk.
+const REFUSES: Span = Span::from_secs(2);
 /// The most machines that come at once.
 const WAITING_MAX: usize = 8;
 /// The name of the key for the connection of a move, in QEMU.
@@ -36,26 +39,25 @@ pub(crate) const KEY_ID: &str = "anabranch-key";
 /// The user of that key.
 pub(crate) const KEY_USER: &str = "anabranch";
 
-/// What an agent lets guests have.
-#[derive(Clone, Debug, Default)]
-pub struct Allowed {
-    /// The most memory of all machines that come, bytes; without it, what the host has.
-    pub memory_bytes: Option<u64>,
-    /// The directories in which disks may be.
-    pub disks: Vec<PathBuf>,
-    /// What network cards may be connected to, besides `user`.
-    pub nets: Vec<String>,
-}
-
 /// A machine whose move is not over.
 pub(crate) struct Live {
     /// The connection to its QEMU, until it runs: then others may have it.
     qmp: Option<Qmp>,
     child: Option<Child>,
     beat: Option<Listener>,
-    /// When the source asked to run it.
+    /// When the source asked for what is done: it runs.
     resumed: Option<Time>,
     memory_bytes: u64,
+}
+
+/// What came of a source's request.
+pub(crate) struct Decided {
+    /// The answer.
+    pub(crate) told: Told,
+    /// The machine, if its move is known here.
+    pub(crate) name: Option<String>,
+    /// What the user of this host should know.
+    pub(crate) note: Option<String>,
 }
 
 /// All machines that come to this host.
@@ -64,42 +66,59 @@ pub(crate) struct Arrivals {
     allowed: Allowed,
     clock: Clock,
     qemu: Version,
-    live: Mutex<BTreeMap<String, Live>>,
+    live: Mutex<BTreeMap<MoveId, Live>>,
 }
 
 impl Arrivals {
     /// Reads what an earlier agent has left: a machine that did not run yet is given up, and one that was to
-    /// run does. Returns what was done, for people.
+    /// run does. Returns what was done, for people. What cannot be settled now is said there, too: it waits
+    /// for its source, or for the next start.
     pub(crate) fn recover(store: Store, allowed: Allowed, clock: Clock) -> Result<(Self, Vec<String>)> {
         let qemu = launch::installed()?;
+        let arrivals = Self { store, allowed, clock, qemu, live: Mutex::default() };
         let mut done = Vec::new();
-        for mut arrival in store.arrivals()? {
-            let name = arrival.name.clone();
-            match arrival.state {
-                Arrival::Refused => {}
-                Arrival::Waiting => {
-                    arrival.state = Arrival::Refused;
-                    store.set_arrival(&arrival)?;
-                    if let Ok(qmp) = Qmp::connect(&store.places(&name)?.qmp(), clock) {
-                        launch::end(qmp, clock)?;
-                    }
-                    store.forget(&name)?;
-                    done.push(format!("{name} from {} had not arrived, and is given up", arrival.client));
+        for arrival in arrivals.store.arrivals()? {
+            match arrival {
+                Ok(arrival) => {
+                    let of = format!("{} from {}", arrival.name, arrival.client);
+                    let text =
+                        arrivals.settle(arrival).unwrap_or_else(|e| Some(format!("is not settled: {e}")));
+                    done.extend(text.map(|text| format!("{of} {text}")));
                 }
-                Arrival::Running if !arrival.has_started => {
-                    let mut qmp = Qmp::connect(&store.places(&name)?.qmp(), clock)?;
-                    qmp.execute("cont", json!({}))?;
-                    arrival.has_started = true;
-                    store.set_arrival(&arrival)?;
-                    done.push(format!("{name} from {} runs", arrival.client));
-                }
-                Arrival::Running => {}
+                Err(e) => done.push(format!("a move is not known any more: {e}")),
             }
         }
-        Ok((Self { store, allowed, clock, qemu, live: Mutex::default() }, done))
+        Ok((arrivals, done))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
+    /// Settles a move that an earlier agent has left.
+    fn settle(&self, mut arrival: Incoming) -> Result<Option<String>> {
+        match arrival.state {
+            Arrival::Running => Ok(None),
+            Arrival::Waiting | Arrival::Refused => {
+                self.set(&mut arrival, Arrival::Refused)?;
+                self.give_up(None, &arrival)?;
+                Ok(Some("had not arrived, and is given up".to_owned()))
+            }
+            Arrival::Starting => {
+                let note = self.begin(&mut arrival, None, self.clock.now())?;
+                if arrival.state == Arrival::Refused {
+                    self.give_up(None, &arrival)?;
+                }
+                Ok(Some(note.unwrap_or_else(|| "runs".to_owned())))
+            }
+        }
+    }
+
+    fn set(&self, arrival: &mut Incoming, state: Arrival) -> Result {
+        if arrival.state != state {
+            self.store.set_arrival(&Incoming { state, ..arrival.clone() })?;
+            arrival.state = state;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MoveId, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,26 +127,36 @@ impl Arrivals {
         Told::Hello { qemu: self.qemu, addresses, memory_bytes: self.memory_left(&self.lock()) }
     }
 
-    /// Returns the memory that a machine can have. What waits has not taken its memory yet.
-    fn memory_left(&self, live: &BTreeMap<String, Live>) -> u64 {
+    /// Returns the memory that a machine can have. What waits has not taken its memory yet; what runs has,
+    /// and counts against the user's limit for as long as its QEMU lives.
+    fn memory_left(&self, live: &BTreeMap<MoveId, Live>) -> u64 {
         let coming: u64 = live.values().map(|live| live.memory_bytes).sum();
-        let free = available_bytes().unwrap_or(u64::MAX).saturating_sub(SPARE_BYTES);
-        let left = self.allowed.memory_bytes.unwrap_or(u64::MAX).min(free);
-        left.saturating_sub(coming)
+        let free = available_bytes().unwrap_or(u64::MAX).saturating_sub(SPARE_BYTES).saturating_sub(coming);
+        let Some(most) = self.allowed.memory_bytes else { return free };
+        most.saturating_sub(self.memory_given()).min(free)
+    }
+
+    /// Returns the memory of all machines that came and whose QEMU lives.
+    fn memory_given(&self) -> u64 {
+        let names = self.store.machines().unwrap_or_default();
+        let machines = names.iter().filter_map(|name| self.store.find(name).ok().flatten());
+        let lives = |machine: &Machine| {
+            machine.origin == Origin::Arrived
+                && UnixStream::connect(machine.look.as_ref().unwrap_or(&machine.qmp)).is_ok()
+        };
+        machines.filter(lives).filter_map(|machine| machine.config).map(|config| config.memory_mb << 20).sum()
     }
 
     /// Starts a QEMU that waits for a machine's state, and returns the port at which it waits.
     pub(crate) fn prepare(&self, client: &str, prepare: &Prepare) -> Result<u16> {
         let Prepare { id, config, .. } = prepare;
-        let is_id = id.len() == 32 && id.bytes().all(|c| c.is_ascii_hexdigit());
-        if !is_id {
-            return Err(Error::Refused("this is no number of a move".to_owned()));
-        }
-        let config = self.check(config)?;
+        let config = self.allowed.check(&self.store, self.qemu, config)?;
         let mut live = self.lock();
         if let Some(known) = self.store.arrival(id)? {
             return Err(Error::Refused(format!("the move {id} is over here: {:?}", known.state)));
         }
+        let busy = || Error::Refused(format!("`{}` is in use by another command there", config.name));
+        let _lock = self.store.lock(&config.name)?.ok_or_else(busy)?;
         if self.store.find(&config.name)?.is_some() {
             return Err(Error::Refused(format!(
                 "there is a machine `{}` at the destination already, or one of this name is on its way",
@@ -157,13 +186,11 @@ impl Arrivals {
                 "{WAITING_MAX} machines are on their way there: try again later"
             )));
         }
-        let name = config.name.clone();
         let mut arrival = Incoming {
             id: id.clone(),
             client: client.to_owned(),
-            name,
+            name: config.name.clone(),
             state: Arrival::Waiting,
-            has_started: false,
         };
         self.store.set_arrival(&arrival)?;
         match self.start(prepare, &config) {
@@ -172,75 +199,35 @@ impl Arrivals {
                 Ok(port)
             }
             Err(e) => {
-                arrival.state = Arrival::Refused;
-                self.store.set_arrival(&arrival)?;
-                self.store.forget(&arrival.name)?;
+                self.set(&mut arrival, Arrival::Refused)?;
+                self.give_up(None, &arrival)?;
                 Err(e)
             }
         }
     }
 
-    /// Refuses what this host does not give, and returns the configuration with the paths of this host.
-    fn check(&self, config: &Config) -> Result<Config> {
-        let refused = |text: String| Err(Error::Refused(text));
-        config.check()?;
-        let mut config = config.clone();
-        for image in [&mut config.kernel, &mut config.initrd].into_iter().flatten() {
-            let name = image.to_string_lossy().into_owned();
-            let is_hash = name.len() == 64 && name.bytes().all(|c| c.is_ascii_hexdigit());
-            *image = self.store.image(&name);
-            if !is_hash || !image.is_file() {
-                return refused(format!("the image {} is not there", name.escape_default()));
-            }
-        }
-        for disk in &mut config.disks {
-            let path = disk.path.display().to_string();
-            if !disk.shared {
-                return refused(format!(
-                    "{path} is a disk of one host: only disks that both hosts share can move"
-                ));
-            }
-            let Ok(real) = disk.path.canonicalize() else {
-                return refused(format!("the destination has no {path}: is the shared storage there?"));
-            };
-            if !self.allowed.disks.iter().any(|dir| real.starts_with(dir)) {
-                return refused(format!(
-                    "the agent lets no guest have {path}: it needs --disks with a directory above it"
-                ));
-            }
-            disk.path = real;
-        }
-        for nic in &config.nics {
-            if nic.to != "user" && !self.allowed.nets.contains(&nic.to) {
-                return refused(format!(
-                    "the agent lets no guest have {}: it needs --net {}",
-                    nic.to, nic.to
-                ));
-            }
-        }
-        if let Some(machine) = config.machine.as_deref().filter(|machine| !launch::knows_machine(machine)) {
-            let qemu = self.qemu;
-            return refused(format!("QEMU {qemu} at the destination has no machine type {machine}"));
-        }
-        Ok(config)
-    }
-
     fn start(&self, prepare: &Prepare, config: &Config) -> Result<(Live, u16)> {
         let places = self.store.places(&config.name)?;
         put_key(&places, &prepare.key)?;
-        let started = launch::start(config, &places, true, self.clock)?;
-        let (mut qmp, mut child) = (started.qmp, started.child);
-        let machine = Machine {
+        let mut machine = Machine {
             name: config.name.clone(),
             config: Some(config.clone()),
             qmp: places.qmp(),
             look: Some(places.look()),
             beat: Some(places.beat()),
-            pid: i32::try_from(child.id()).ok(),
+            pid: None,
             origin: Origin::Arrived,
         };
-        let listening =
-            self.store.put(&machine).and_then(|()| listen(&mut qmp, &places, prepare, self.clock));
+        // It is known before its QEMU starts, so that nobody takes its place, and it is ended after a kill.
+        self.store.put(&machine)?;
+        let started = launch::start(config, &places, true, self.clock)?;
+        let (mut qmp, mut child) = (started.qmp, started.child);
+        machine.pid = i32::try_from(child.id()).ok();
+        let listening = self
+            .store
+            .put(&machine)
+            .and_then(|()| check_opened(&mut qmp, config))
+            .and_then(|()| listen(&mut qmp, &places, prepare, self.clock));
         match listening {
             Ok(port) => {
                 let beat = Listener::begin(&places.beat(), self.clock).ok();
@@ -255,90 +242,129 @@ impl Arrivals {
         }
     }
 
-    /// Runs a machine, or gives it up, and answers what is written of it now.
-    pub(crate) fn decide(&self, client: &str, id: &str, asked: Asked, asked_at: Time) -> Result<Told> {
+    /// Runs a machine, or gives it up, and answers what is written of it now. "Running" is answered only of a
+    /// machine that was seen to run, and "refused" only when its QEMU has ended.
+    pub(crate) fn decide(&self, client: &str, id: &MoveId, asked: Asked, asked_at: Time) -> Result<Decided> {
         let mut live = self.lock();
-        let known = self.store.arrival(id)?;
-        if known.as_ref().is_some_and(|known| known.client != client) {
+        let told = |state, runs_after_us| {
+            let told_after_us = self.clock.now().since(asked_at).as_micros();
+            Told::Decided { state, runs_after_us, told_after_us }
+        };
+        let Some(mut arrival) = self.store.arrival(id)? else {
+            // This is the answer for ever, so nothing is written.
+            return Ok(Decided { told: told(answer(None, asked, false), None), name: None, note: None });
+        };
+        if arrival.client != client {
             return Err(Error::Refused("this is the move of another client".to_owned()));
         }
-        let is_waiting = known.as_ref().is_some_and(|known| known.state == Arrival::Waiting);
+        let is_asked = arrival.state == Arrival::Waiting && asked == Asked::Resume;
         let is_whole = match live.get_mut(id) {
-            Some(Live { qmp: Some(qmp), .. }) if is_waiting && asked == Asked::Resume => {
-                wait_for_rest(qmp, self.clock)?
+            // A QEMU that has ended has nothing.
+            Some(Live { qmp: Some(qmp), .. }) if is_asked => {
+                wait_for_rest(qmp, self.clock).unwrap_or_default()
             }
             _ => false,
         };
-        let state = answer(known.as_ref().map(|known| known.state), asked, is_whole);
-        let name = known.as_ref().map(|known| known.name.clone()).unwrap_or_default();
-        let mut arrival = known.clone().unwrap_or_else(|| Incoming {
-            id: id.to_owned(),
-            client: client.to_owned(),
-            name,
-            state,
-            has_started: false,
-        });
-        if known.as_ref().map(|known| known.state) != Some(state) {
-            arrival.state = state;
-            self.store.set_arrival(&arrival)?;
+        let state = answer(Some(arrival.state), asked, is_whole);
+        self.set(&mut arrival, state)?;
+        let (mut note, mut runs_after_us) = (None, None);
+        if arrival.state == Arrival::Starting {
+            note = self.begin(&mut arrival, live.get_mut(id), asked_at)?;
+            let runs = arrival.state == Arrival::Running && note.is_none();
+            runs_after_us = runs.then(|| self.clock.now().since(asked_at).as_micros());
         }
-        let mut runs_after_us = None;
-        match (state, live.get_mut(id)) {
-            (Arrival::Running, Some(live)) if !arrival.has_started => {
-                live.resumed = Some(asked_at);
-                if let Some(beat) = &live.beat {
-                    beat.forget();
-                }
-                let mut qmp = match live.qmp.take() {
-                    Some(qmp) => qmp,
-                    None => Qmp::connect(&self.store.places(&arrival.name)?.qmp(), self.clock)?,
-                };
-                run(&mut qmp, self.clock)?;
-                runs_after_us = Some(self.clock.now().since(asked_at).as_micros());
-                arrival.has_started = true;
-                self.store.set_arrival(&arrival)?;
-                let nics = self.store.machine(&arrival.name)?.config.map_or(0, |config| config.nics.len());
-                follow(&mut qmp, nics);
-                remove_key(&self.store.places(&arrival.name)?);
-            }
-            (Arrival::Refused, Some(_)) => self.give_up(live.remove(id), &arrival.name)?,
-            _ => {}
+        let told = told(arrival.state, runs_after_us);
+        if arrival.state == Arrival::Refused {
+            self.give_up(live.remove(id), &arrival)?;
         }
-        Ok(Told::Decided {
-            state,
-            runs_after_us,
-            told_after_us: self.clock.now().since(asked_at).as_micros(),
+        Ok(Decided {
+            told,
+            note: note.map(|note| format!("{} {note}", arrival.name)),
+            name: Some(arrival.name),
         })
     }
 
-    fn give_up(&self, live: Option<Live>, name: &str) -> Result {
-        let Some(Live { qmp, mut child, beat, .. }) = live else { return Ok(()) };
-        drop(beat);
-        let ended = qmp.map_or(Ok(()), |qmp| launch::end(qmp, self.clock));
-        if let Some(child) = &mut child {
-            let _ = child.kill();
-            let _ = child.wait();
+    /// Has QEMU run a machine, and writes what came of it; returns what is to be said of a machine that does
+    /// not run. After an error nothing is known, and the next request tries again.
+    fn begin(
+        &self,
+        arrival: &mut Incoming,
+        live: Option<&mut Live>,
+        asked_at: Time,
+    ) -> Result<Option<String>> {
+        let places = self.store.places(&arrival.name)?;
+        let config = self.store.find(&arrival.name)?.and_then(|machine| machine.config);
+        let mut held = None;
+        let mut resumed = None;
+        if let Some(Live { qmp, beat, resumed: at, .. }) = live {
+            beat.iter().for_each(Listener::forget);
+            held = qmp.take();
+            resumed = Some(at);
         }
-        remove_key(&self.store.places(name)?);
-        self.store.forget(name)?;
-        ended
+        let connected = held.map_or_else(|| Qmp::connect(&places.qmp(), self.clock), Ok);
+        let (start, note) = match connected {
+            Ok(mut qmp) => {
+                let (start, note) = run(&mut qmp, self.clock)?;
+                if start == Start::Ran {
+                    self.set(arrival, started(start))?;
+                    follow(&mut qmp, config.map_or(0, |config| config.nics.len()));
+                }
+                (start, note)
+            }
+            // It may have run before. A disk would show that, and must not be used by an older state.
+            Err(Error::NotFound(_)) => match config.is_none_or(|config| config.disks.is_empty()) {
+                true => (Start::Never, Some("has ended, and runs on at its source".to_owned())),
+                false => (Start::Ran, Some("is lost: its QEMU has ended, maybe after it ran".to_owned())),
+            },
+            Err(e) => return Err(e),
+        };
+        self.set(arrival, started(start))?;
+        if let Some(resumed) = resumed.filter(|_| start == Start::Ran) {
+            *resumed = Some(asked_at);
+        }
+        remove_key(&places);
+        Ok(note)
+    }
+
+    /// Ends the QEMU of a move that is refused, and forgets the move: what is not known is refused, too.
+    fn give_up(&self, live: Option<Live>, arrival: &Incoming) -> Result {
+        let places = self.store.places(&arrival.name)?;
+        let known = self.store.find(&arrival.name)?;
+        let is_its = known.is_some_and(|machine| machine.origin == Origin::Arrived);
+        match live {
+            Some(Live { child: Some(mut child), .. }) => {
+                let failed = |e: std::io::Error| Error::Failed(e.to_string());
+                child.kill().map_err(failed)?;
+                child.wait().map_err(failed)?;
+            }
+            _ if is_its => match Qmp::connect(&places.qmp(), self.clock) {
+                Ok(qmp) => launch::end(qmp, self.clock)?,
+                Err(Error::NotFound(_)) => {}
+                Err(e) => return Err(e),
+            },
+            _ => {}
+        }
+        remove_key(&places);
+        if is_its {
+            self.store.forget(&arrival.name)?;
+        }
+        self.store.forget_arrival(&arrival.id)
     }
 
     /// Gives up a move whose source has gone away before it said anything; returns the machine's name then.
-    pub(crate) fn abandon(&self, id: &str) -> Result<Option<String>> {
+    pub(crate) fn abandon(&self, id: &MoveId) -> Result<Option<String>> {
         let mut live = self.lock();
         let Some(mut arrival) = self.store.arrival(id)?.filter(|arrival| arrival.state == Arrival::Waiting)
         else {
             return Ok(None);
         };
-        arrival.state = Arrival::Refused;
-        self.store.set_arrival(&arrival)?;
-        self.give_up(live.remove(id), &arrival.name)?;
+        self.set(&mut arrival, Arrival::Refused)?;
+        self.give_up(live.remove(id), &arrival)?;
         Ok(Some(arrival.name))
     }
 
     /// Waits until the guest is heard, and lets its QEMU go its own way.
-    pub(crate) fn beat(&self, id: &str, wait: Span) -> Told {
+    pub(crate) fn beat(&self, id: &MoveId, wait: Span) -> Told {
         let Some(Live { beat, resumed, .. }) = self.release(id) else { return Told::Beat { after_us: None } };
         let first = beat.as_ref().and_then(|beat| beat.first_until(self.clock.now() + wait));
         let after_us = first.zip(resumed).map(|(first, resumed)| first.since(resumed).as_micros());
@@ -346,12 +372,12 @@ impl Arrivals {
     }
 
     /// Whether this agent still holds the QEMU of a move.
-    pub(crate) fn holds(&self, id: &str) -> bool {
+    pub(crate) fn holds(&self, id: &MoveId) -> bool {
         self.lock().contains_key(id)
     }
 
     /// Lets the QEMU of a machine that runs go its own way.
-    pub(crate) fn release(&self, id: &str) -> Option<Live> {
+    pub(crate) fn release(&self, id: &MoveId) -> Option<Live> {
         let mut all = self.lock();
         if all.get(id).is_none_or(|live| live.resumed.is_none()) {
             return None;
@@ -442,17 +468,42 @@ fn wait_for_rest(qmp: &mut Qmp, clock: Clock) -> Result<bool> {
     }
 }
 
-/// Runs a guest, and waits until it does.
-fn run(qmp: &mut Qmp, clock: Clock) -> Result {
-    qmp.execute("cont", json!({}))?;
-    let deadline = clock.now() + Span::from_secs(10);
-    while qmp.status()? != "running" {
-        if clock.now() > deadline {
-            return Err(Error::Failed("the machine is here, and QEMU does not run it".to_owned()));
+/// Runs a guest, and waits until it does; tells what is known, and what is to be said if it does not run.
+fn run(qmp: &mut Qmp, clock: Clock) -> Result<(Start, Option<String>)> {
+    let (deadline, patience) = (clock.now() + Span::from_secs(10), clock.now() + REFUSES);
+    loop {
+        let refusal = match qmp.execute("cont", json!({})) {
+            Ok(_) => None,
+            Err(Error::Refused(why)) => Some(why),
+            Err(e) => return Err(e),
+        };
+        let status = qmp.status()?;
+        while let Some(event) = qmp.event(clock.now())? {
+            if event.name == "RESUME" {
+                return Ok((Start::Ran, stands(&status)));
+            }
         }
-        thread::sleep(Duration::from_millis(3));
+        let has_not_run = matches!(status.as_str(), "paused" | "inmigrate" | "prelaunch" | "preconfig");
+        match refusal {
+            _ if !has_not_run => return Ok((Start::Ran, stands(&status))),
+            Some(why) if clock.now() > patience => {
+                return Ok((
+                    Start::Never,
+                    Some(format!("cannot run here, and runs on at its source: {why}")),
+                ));
+            }
+            None if clock.now() > deadline => {
+                return Err(Error::Failed("the machine is here, and QEMU does not run it".to_owned()));
+            }
+            Some(_) => thread::sleep(Duration::from_millis(200)),
+            None => thread::sleep(Duration::from_millis(3)),
+        }
     }
-    Ok(())
+}
+
+/// Says that a guest that is here stands still.
+fn stands(status: &str) -> Option<String> {
+    (status != "running").then(|| format!("is here and stands still: QEMU says {status}"))
 }
 
 /// Tells the networks of a guest where it is now: its links go down and up, so that it asks for an address or
@@ -467,3 +518,6 @@ fn follow(qmp: &mut Qmp, nics: usize) {
         let _ = qmp.execute("announce-self", json!({"initial": 50, "max": 550, "rounds": 5, "step": 100}));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -240,12 +240,15 @@ impl Config {
             json!({"driver": "virtserialport", "bus": "ports.0", "chardev": "beat", "name": HEARTBEAT});
         add("-device", port.to_string());
         for (n, disk) in self.disks.iter().enumerate() {
-            let format = if disk.format == Format::Raw { "raw" } else { "qcow2" };
+            let (format, node) =
+                (if disk.format == Format::Raw { "raw" } else { "qcow2" }, format!("disk{n}"));
             let file = json!({"driver": "file", "filename": disk.path});
-            add(
-                "-blockdev",
-                json!({"driver": format, "node-name": format!("disk{n}"), "file": file}).to_string(),
-            );
+            let mut block = json!({"driver": format, "node-name": node, "file": file});
+            if waits && disk.format == Format::Qcow2 {
+                // An image names its backing file itself, and a client may have written it.
+                block["backing"] = serde_json::Value::Null;
+            }
+            add("-blockdev", block.to_string());
             add("-device", json!({"driver": "virtio-blk-pci", "drive": format!("disk{n}")}).to_string());
         }
         for (n, nic) in self.nics.iter().enumerate() {

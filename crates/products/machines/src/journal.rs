@@ -8,16 +8,22 @@
 //!  moving   it runs here                         waiting   it never runs ── abort, a lost connection,
 //!    │ it stands still, all of it is there         │ resume                a restart of the agent ─▶ refused
 //!    ▼                                             ▼
-//!  given    it runs neither here nor, yet, there   running   it runs here
-//!    │ the word "running"
+//!  given    it runs neither here nor, yet, there   starting  QEMU is told to run it ── it certainly does
+//!    │                                             │                                  not ─▶ refused
+//!    │                                             │ it was seen to run
+//!    │                                             ▼
+//!    │ the word "running"                        running   it runs here
 //!    ▼
 //!  gone     (the word "refused" instead leads back to "none")
 //! ```
 //!
 //! Each arrow is on the disk before anybody acts on it. *Resume* is said only by a source that is in `given`,
-//! so the two never run at once, whatever is killed, lost or said twice. A source in `given` continues only
-//! if the destination says that it has refused, and a destination that has refused never runs that machine:
-//! so one of the two runs it as soon as both have spoken with each other. `tests` walks through all states.
+//! so the two never run at once, whatever is killed, lost or said twice. The word "running" is said only when
+//! the machine has run there, and nothing is said in `starting`: a source that hears "running" ends its own.
+//! A source in `given` continues only if the destination says that it has refused, and a destination that has
+//! refused never runs that machine: so one of the two runs it as soon as both have spoken with each other. A
+//! move that a destination does not know is refused, so the record goes with its QEMU. `tests` walks through
+//! all states.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +45,9 @@ pub enum Departure {
 pub enum Arrival {
     /// The machine's state comes in; it does not run.
     Waiting,
-    /// The machine runs here.
+    /// QEMU is told to run the machine, and it may run here.
+    Starting,
+    /// The machine runs here: it was seen to.
     Running,
     /// The machine does not run here, and never will by this move.
     Refused,
@@ -72,7 +80,28 @@ pub const fn next(departure: Departure, word: Option<Arrival>) -> Next {
     match (departure, word) {
         (Departure::Gone, _) | (Departure::Given, Some(Arrival::Running)) => Next::Leave,
         (Departure::Moving, _) | (Departure::Given, Some(Arrival::Refused)) => Next::Stay,
-        (Departure::Given, Some(Arrival::Waiting) | None) => Next::Ask,
+        (Departure::Given, Some(Arrival::Waiting | Arrival::Starting) | None) => Next::Ask,
+    }
+}
+
+/// What is known of a machine after QEMU was told to run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It runs, or did.
+    Ran,
+    /// It does not run, and has left nothing that another start would disagree with.
+    Never,
+    /// QEMU does not say.
+    Unknown,
+}
+
+/// Returns what a destination in [`Arrival::Starting`] writes.
+#[must_use]
+pub const fn started(start: Start) -> Arrival {
+    match start {
+        Start::Ran => Arrival::Running,
+        Start::Never => Arrival::Refused,
+        Start::Unknown => Arrival::Starting,
     }
 }
 
@@ -82,7 +111,8 @@ pub const fn next(departure: Departure, word: Option<Arrival>) -> Next {
 pub const fn answer(arrival: Option<Arrival>, asked: Asked, is_whole: bool) -> Arrival {
     match (arrival, asked) {
         (Some(Arrival::Running), _) => Arrival::Running,
-        (Some(Arrival::Waiting), Asked::Resume) if is_whole => Arrival::Running,
+        (Some(Arrival::Starting), _) => Arrival::Starting,
+        (Some(Arrival::Waiting), Asked::Resume) if is_whole => Arrival::Starting,
         (Some(Arrival::Waiting), Asked::Resume) => Arrival::Waiting,
         (Some(Arrival::Waiting), Asked::Abort) | (Some(Arrival::Refused) | None, _) => Arrival::Refused,
     }
@@ -107,6 +137,8 @@ mod tests {
         is_dead: bool,
         asked: BTreeSet<Asked>,
         words: BTreeSet<Arrival>,
+        /// The source has asked the destination to prepare, which may hear it late.
+        is_wanted: bool,
         prepared: bool,
         is_over: bool,
     }
@@ -122,6 +154,7 @@ mod tests {
                 is_dead: false,
                 asked: BTreeSet::new(),
                 words: BTreeSet::new(),
+                is_wanted: false,
                 prepared: false,
                 is_over: false,
             }
@@ -140,22 +173,44 @@ mod tests {
             if !self.is_over {
                 self.mover(&mut all);
             }
-            // The agent gives up by itself, at a restart for instance.
-            if self.arrival == Some(Arrival::Waiting) {
-                all.push(self.with(|w| w.arrival = Some(Arrival::Refused)));
+            if self.is_wanted && !self.prepared {
+                all.push(self.with(|w| {
+                    w.prepared = true;
+                    w.arrival = Some(Arrival::Waiting);
+                }));
             }
-            // The agent was killed between its record and QEMU's `cont`: a restart does the latter.
-            if self.arrival == Some(Arrival::Running) && !self.runs_there {
-                all.push(self.with(|w| w.runs_there = true));
-            }
+            self.agent(&mut all);
             for asked in &self.asked {
                 let arrival = answer(self.arrival, *asked, self.is_whole);
                 all.push(self.with(|w| {
-                    w.arrival = Some(arrival);
-                    w.words.insert(arrival);
+                    // What is not known is refused, and nothing is written.
+                    w.arrival = w.arrival.map(|_| arrival);
+                    // In `starting`, the answer comes with a later step, or never.
+                    w.words.extend((arrival != Arrival::Starting).then_some(arrival));
                 }));
             }
             all
+        }
+
+        fn agent(&self, all: &mut Vec<Self>) {
+            match self.arrival {
+                // The agent gives up by itself, at a restart for instance.
+                Some(Arrival::Waiting) => all.push(self.with(|w| w.arrival = Some(Arrival::Refused))),
+                // The record goes after QEMU's end.
+                Some(Arrival::Refused) => all.push(self.with(|w| w.arrival = None)),
+                // QEMU's `cont` works or fails, and the agent may be killed before and after it. Who comes
+                // next, a request or a restart, looks at QEMU.
+                Some(Arrival::Starting) => {
+                    all.push(self.with(|w| w.arrival = Some(started(Start::Unknown))));
+                    all.push(self.with(|w| w.runs_there = true));
+                    if self.runs_there {
+                        all.push(self.with(|w| w.arrival = Some(started(Start::Ran))));
+                    } else {
+                        all.push(self.with(|w| w.arrival = Some(started(Start::Never))));
+                    }
+                }
+                Some(Arrival::Running) | None => {}
+            }
         }
 
         fn mover(&self, all: &mut Vec<Self>) {
@@ -166,11 +221,8 @@ mod tests {
                 None if !self.is_dead => all.push(self.with(|w| w.departure = Some(Departure::Moving))),
                 None => {}
                 Some(Departure::Moving) => {
-                    if !self.prepared && self.arrival.is_none() && !self.is_dead {
-                        all.push(self.with(|w| {
-                            w.prepared = true;
-                            w.arrival = Some(Arrival::Waiting);
-                        }));
+                    if !self.is_wanted && !self.is_dead {
+                        all.push(self.with(|w| w.is_wanted = true));
                     }
                     // QEMU completes by itself, whether the mover lives or not, while the other end is there.
                     if self.arrival == Some(Arrival::Waiting) && self.runs_here {
@@ -223,7 +275,9 @@ mod tests {
                 continue;
             }
             assert!(!(world.runs_here && world.runs_there), "{world:?}");
-            assert!(!world.runs_there || world.arrival == Some(Arrival::Running), "{world:?}");
+            let may_run = matches!(world.arrival, Some(Arrival::Starting | Arrival::Running));
+            assert!(!world.runs_there || may_run, "{world:?}");
+            assert!(!world.words.contains(&Arrival::Running) || world.runs_there, "{world:?}");
             for next in world.steps() {
                 edges.push((world.clone(), next.clone()));
                 open.push(next);
@@ -260,5 +314,7 @@ mod tests {
         assert_eq!(answer(None, Asked::Resume, false), Arrival::Refused);
         assert_eq!(answer(Some(Arrival::Refused), Asked::Resume, true), Arrival::Refused);
         assert_eq!(answer(Some(Arrival::Running), Asked::Abort, true), Arrival::Running);
+        assert_eq!(answer(Some(Arrival::Starting), Asked::Abort, true), Arrival::Starting);
+        assert_eq!(next(Departure::Given, Some(Arrival::Starting)), Next::Ask);
     }
 }

@@ -17,7 +17,8 @@
 //! * [`journal`]: the rules of who may run a machine; [`settle`]: the end of a move, and of one that was
 //!   killed.
 //! * [`mover`]: a move, at its source. [`remote`]: the agent as the source sees it; [`wire`]: what they say.
-//! * [`agent`]: the destination; `arrivals`: the machines that come to it.
+//! * [`agent`]: the destination; `arrivals`: the machines that come to it; `limits`: what
+//!   these may have.
 //! * `beat`: a guest's heartbeat.
 #![deny(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub mod config;
 mod error;
 pub mod journal;
 pub mod launch;
+mod limits;
 pub mod memory;
 pub mod model;
 pub mod mover;
@@ -39,5 +41,5 @@ pub mod settle;
 pub mod store;
 pub mod wire;
 
-pub use arrivals::Allowed;
 pub use error::{Error, Result};
+pub use limits::Allowed;

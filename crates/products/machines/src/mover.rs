@@ -30,7 +30,7 @@ use crate::qmp::{Qmp, Version};
 use crate::remote::{Remote, unexpected};
 use crate::settle::{self, Settled};
 use crate::store::{Machine, Move, Store};
-use crate::wire::{Ask, Prepare, Told};
+use crate::wire::{Ask, MoveId, Prepare, Told};
 
 /// The longest pause of the guest, as QEMU counts, unless the user says another.
 pub const PAUSE_MAX: Span = Span::from_millis(300);
@@ -271,9 +271,9 @@ impl<'a, 'p> Mover<'a, 'p> {
         (program.events)(Event::Paths(paths.clone()));
         let id: [u8; 16] =
             random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
-        let id = data_encoding::HEXLOWER.encode(&id);
         let addresses = hello.addresses.clone();
-        let departure = Move { id, to: options.to.clone(), addresses, state: Departure::Moving };
+        let departure =
+            Move { id: MoveId::new(id), to: options.to.clone(), addresses, state: Departure::Moving };
         Ok(Self {
             store,
             machine,

@@ -82,11 +82,17 @@ pub(crate) fn decide(
 /// Settles the move that a killed program has left, if there is one. The caller holds the machine's lock.
 ///
 /// # Errors
-/// `Unreachable` if the destination does not say where the machine runs: it stands still then.
+/// `Unreachable` if the destination does not say where the machine runs: it stands still then. The same if the
+/// QEMU here is there and cannot be asked.
 pub fn recover(store: &Store, name: &str, patience: Span, clock: Clock) -> Result<Option<Settled>> {
     let Some(mut departure) = store.departure(name)? else { return Ok(None) };
     let machine = store.find(name)?;
-    let mut qmp = machine.as_ref().and_then(|machine| Qmp::connect(&machine.qmp, clock).ok());
+    let mut qmp = match machine.as_ref().map(|machine| Qmp::connect(&machine.qmp, clock)) {
+        Some(Ok(qmp)) => Some(qmp),
+        None | Some(Err(Error::NotFound(_))) => None,
+        // It is busy, and so it lives: whoever settles this tries again.
+        Some(Err(e)) => return Err(Error::Unreachable(format!("the QEMU of {name} cannot be asked: {e}"))),
+    };
     if departure.state == Departure::Moving {
         let is_post_copy = match &mut qmp {
             Some(qmp) => is_in_post_copy(qmp)?,

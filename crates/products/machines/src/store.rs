@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, Places, is_name};
 use crate::error::{Error, Result};
 use crate::journal::{Arrival, Departure};
+use crate::wire::MoveId;
 
 /// The most bytes of a record.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
@@ -55,7 +56,7 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The number of the move, which both ends know.
-    pub id: String,
+    pub id: MoveId,
     /// The name of the destination.
     pub to: String,
     /// Its addresses, of which some may not be reached later.
@@ -69,15 +70,13 @@ pub struct Move {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incoming {
     /// The number of the move.
-    pub id: String,
+    pub id: MoveId,
     /// The client that it came from.
     pub client: String,
     /// The machine.
     pub name: String,
     /// Who may run the machine.
     pub state: Arrival,
-    /// Whether it was started since it may run.
-    pub has_started: bool,
 }
 
 /// A host that machines can move to.
@@ -261,20 +260,21 @@ impl Store {
         }
     }
 
-    /// Returns the records of all moves that came in.
+    /// Returns the records of all moves that came in, or why one cannot be read.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn arrivals(&self) -> Result<Vec<Incoming>> {
+    pub fn arrivals(&self) -> Result<Vec<Result<Incoming>>> {
         let names = self.names("arrivals", ".json")?;
-        Ok(names.iter().filter_map(|id| self.arrival(id).ok().flatten()).collect())
+        let ids = names.into_iter().filter_map(|name| MoveId::try_from(name).ok());
+        Ok(ids.filter_map(|id| self.arrival(&id).transpose()).collect())
     }
 
     /// Returns the record of a move that came in.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn arrival(&self, id: &str) -> Result<Option<Incoming>> {
+    pub fn arrival(&self, id: &MoveId) -> Result<Option<Incoming>> {
         Self::read(&self.private("arrivals")?, &format!("{id}.json"))
     }
 
@@ -284,6 +284,14 @@ impl Store {
     /// If it cannot be written.
     pub fn set_arrival(&self, arrival: &Incoming) -> Result {
         Self::write(&self.private("arrivals")?, &format!("{}.json", arrival.id), arrival)
+    }
+
+    /// Removes the record of a move that came in.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn forget_arrival(&self, id: &MoveId) -> Result {
+        Self::remove(&self.private("arrivals")?, &format!("{id}.json"))
     }
 
     /// Returns a host that was paired.
@@ -393,7 +401,8 @@ mod tests {
         assert!(matches!(store.machine("../web"), Err(Error::Usage(_))));
         assert!(matches!(store.host("../web"), Err(Error::NotFound(_))));
 
-        let departure = Move { id: "a1".into(), to: "b".into(), addresses: vec![], state: Departure::Given };
+        let departure =
+            Move { id: MoveId::new([1; 16]), to: "b".into(), addresses: vec![], state: Departure::Given };
         store.set_departure("web", Some(&departure)).unwrap();
         assert_eq!(store.departure("web").unwrap(), Some(departure));
         store.forget("web").unwrap();

@@ -20,6 +20,40 @@ const LINE_MAX: usize = 256 << 10;
 /// The most bytes of one block of a measurement.
 pub(crate) const BLOCK: usize = 64 << 10;
 
+/// The number of a move, which both ends know: 16 random bytes. It is a file's name at both.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MoveId(String);
+
+impl MoveId {
+    /// Makes a number of random bytes.
+    #[must_use]
+    pub fn new(random: [u8; 16]) -> Self {
+        Self(data_encoding::HEXLOWER.encode(&random))
+    }
+}
+
+impl TryFrom<String> for MoveId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_one = text.len() == 32 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        if is_one { Ok(Self(text)) } else { Err("this is no number of a move") }
+    }
+}
+
+impl From<MoveId> for String {
+    fn from(id: MoveId) -> Self {
+        id.0
+    }
+}
+
+impl std::fmt::Display for MoveId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A request of a source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
@@ -45,14 +79,14 @@ pub enum Ask {
     /// To run a machine, or to give it up.
     Decide {
         /// The number of the move.
-        id: String,
+        id: MoveId,
         /// Which of the two.
         asked: Asked,
     },
     /// When the guest was heard for the first time since it runs.
     Beat {
         /// The number of the move.
-        id: String,
+        id: MoveId,
         /// How long to wait for it, ms.
         wait_ms: u64,
     },
@@ -62,7 +96,7 @@ pub enum Ask {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Prepare {
     /// The number of the move.
-    pub id: String,
+    pub id: MoveId,
     /// What it is made of. Its kernel and its initial file system are named by their hashes.
     pub config: Config,
     /// The key of the connection that carries its state, a secret.
@@ -227,9 +261,23 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_a_move_is_no_path() {
+        let decide = |id: &str| {
+            let line = format!("{{\"ask\":\"decide\",\"id\":\"{id}\",\"asked\":\"abort\"}}\n");
+            Lines::new(Cursor::new(line.into_bytes())).receive::<Ask>()
+        };
+        let id = MoveId::new([0xab; 16]).to_string();
+        assert!(matches!(decide(&id), Ok(Some(Ask::Decide { id: read, .. })) if read.to_string() == id));
+        for wrong in ["", "/etc/docker/daemon", "../machines/web/move", &id.to_uppercase(), &id[1..]] {
+            assert!(decide(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn no_key_is_shown() {
         let config = Config::parse("name = \"a\"\nmemory_mb = 16\nkernel = \"k\"").unwrap();
-        let prepare = Prepare { id: "1".into(), config, key: "secret".into(), post_copy: false, ipv6: false };
+        let prepare =
+            Prepare { id: MoveId::new([1; 16]), config, key: "secret".into(), post_copy: false, ipv6: false };
         assert!(!format!("{:?}", Ask::Prepare(Box::new(prepare))).contains("secret"));
     }
 }

@@ -69,6 +69,8 @@ enum Refusal {
     Owner { path: PathBuf, uid: u32 },
     /// The file is a symbolic link, or no regular file.
     Kind { path: PathBuf },
+    /// The name is a path, which may lead out of the directory.
+    Name { name: PathBuf },
     /// The file has more than `bytes_max` bytes.
     Length { path: PathBuf, bytes_max: u64 },
 }
@@ -87,6 +89,7 @@ impl fmt::Display for Refusal {
                 path.display()
             ),
             Self::Kind { path } => write!(f, "{} is no regular file", path.display()),
+            Self::Name { name } => write!(f, "`{}` is no name of a file", name.display()),
             Self::Length { path, bytes_max } => {
                 write!(f, "{} is longer than {bytes_max} bytes", path.display())
             }
@@ -178,7 +181,8 @@ pub fn create(path: &Path, access: Access, bytes: &[u8]) -> io::Result<()> {
     dir.create(name, access, bytes)
 }
 
-/// Holds a directory that this user or root owns, and that no other user can write.
+/// Holds a directory that this user or root owns, and that no other user can write. Its functions take names
+/// of files in it: a path is refused, as it may lead out of the directory.
 #[derive(Debug)]
 pub struct PrivateDir {
     dir: File,
@@ -276,6 +280,7 @@ impl PrivateDir {
     /// # Errors
     /// If unlinkat(2), openat(2), write(2), fsync(2) or renameat(2) fails.
     pub fn replace(&self, name: impl AsRef<Path>, access: Access, bytes: &[u8]) -> io::Result<()> {
+        check_name(name.as_ref())?;
         let draft = draft(name.as_ref());
         self.write_draft(&draft, access, bytes)?;
         renameat(&self.dir, &*draft, &self.dir, name.as_ref())?;
@@ -288,6 +293,7 @@ impl PrivateDir {
     /// If unlinkat(2), openat(2), write(2), fsync(2) or linkat(2) fails: `AlreadyExists` if there is a file
     /// of this name.
     pub fn create(&self, name: impl AsRef<Path>, access: Access, bytes: &[u8]) -> io::Result<()> {
+        check_name(name.as_ref())?;
         // Two processes may create the same file at once: the process id keeps their drafts apart.
         let (name, mut draft) = (name.as_ref(), draft(name.as_ref()));
         draft.push(format!("-{}", std::process::id()));
@@ -303,6 +309,7 @@ impl PrivateDir {
     /// # Errors
     /// If unlinkat(2) fails.
     pub fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
+        check_name(name.as_ref())?;
         self.unlink(name.as_ref().as_os_str())?;
         self.unlink(&draft(name.as_ref()))
     }
@@ -326,6 +333,7 @@ impl PrivateDir {
 
     /// Opens the file `name` and refuses it as the table of the module says.
     fn open_file(&self, name: &Path, flags: OFlag, access: Access) -> io::Result<File> {
+        check_name(name)?;
         let path = self.path.join(name);
         // A pipe of this name must not block the program.
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -340,6 +348,14 @@ impl PrivateDir {
         check_owner(&file, &path)?;
         check(&file, &path, access)?;
         Ok(file)
+    }
+}
+
+/// Refuses a name that leads out of the directory: openat(2) takes paths, `..` and absolute ones too.
+fn check_name(name: &Path) -> io::Result<()> {
+    match name.file_name().is_some_and(|last| last == name.as_os_str()) {
+        true => Ok(()),
+        false => Err(Refusal::Name { name: name.to_owned() }.into()),
     }
 }
 
@@ -427,6 +443,22 @@ mod tests {
         assert!(refusal(dir.read("pipe", Access::Public, MAX)).contains("no regular file"));
         assert!(refusal(dir.read("a", Access::Public, 2)).contains("longer than 2 bytes"));
         assert!(refusal(read_secret(Path::new("/dev/zero"), MAX)).contains("other users can write it"));
+    }
+
+    #[test]
+    fn a_path_is_no_name() {
+        let (place, dir) = place();
+        fs::write(place.path().join("out"), "precious").unwrap();
+        let absolute = place.path().join("out");
+        for name in ["../../out", "..", ".", "", "a/", "a/b", "/", absolute.to_str().unwrap()] {
+            let said = |e: io::Error| assert!(e.to_string().ends_with("is no name of a file"), "{name}: {e}");
+            said(dir.read(name, Access::Public, MAX).unwrap_err());
+            said(dir.replace(name, Access::Public, b"new").unwrap_err());
+            said(dir.create(name, Access::Public, b"new").unwrap_err());
+            said(dir.remove(name).unwrap_err());
+            said(dir.try_lock(name).unwrap_err());
+        }
+        assert_eq!(fs::read(&absolute).unwrap(), b"precious");
     }
 
     #[test]
