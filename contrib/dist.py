@@ -257,12 +257,13 @@ def installer(options, root, inside, digest, url):
 
 def image(path, place, digest, url):
     """Runs the program of an image in nothing but its files."""
+    place.mkdir()
     subprocess.run(["skopeo", "copy", "--quiet", f"oci-archive:{path}", f"dir:{place}/copied"], check=True)
     manifest = json.loads((place / "copied/manifest.json").read_text())
     root = place / "root"
-    root.mkdir(parents=True)
-    with tarfile.open(place / "copied" / manifest["layers"][0]["digest"].removeprefix("sha256:")) as layer:
-        layer.extractall(root)
+    root.mkdir()
+    layer = place / "copied" / manifest["layers"][0]["digest"].removeprefix("sha256:")
+    subprocess.run(["tar", "-xf", layer, "-C", root], check=True)
     subprocess.run(["chroot", root, "/usr/bin/anabranch", "get", "-q", "--checksum", digest, "-o", "/tmp/f", url], check=True)
     assert hashlib.sha256((root / "tmp/f").read_bytes()).hexdigest() == digest
     print(f"image: downloads; {path.stat().st_size / 1e6:.1f} MB")

@@ -8,6 +8,8 @@ import hashlib
 import io
 import json
 import pathlib
+import shutil
+import subprocess
 import tarfile
 import time
 
@@ -27,14 +29,24 @@ def layer(programs, when):
     if CERTIFICATES.exists():
         files[str(CERTIFICATES.relative_to("/"))] = (CERTIFICATES.read_bytes(), 0o644)
     folders = {str(parent) for name in files for parent in pathlib.PurePosixPath(name).parents if str(parent) != "."}
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for folder in sorted(folders):
             tar.addfile(entry(folder, when, 0o755, tarfile.DIRTYPE))
         tar.addfile(entry("tmp", when, 0o1777, tarfile.DIRTYPE))
         for name, (body, mode) in sorted(files.items()):
             tar.addfile(entry(name, when, mode, size=len(body)), io.BytesIO(body))
-    return packed.getvalue()
+    return whole.getvalue()
+
+
+def packed(raw, when):
+    """Packs a layer and returns its bytes and the end of its type: by zstd, which is a quarter smaller, or by gzip where there is no zstd."""
+    if shutil.which("zstd"):
+        return subprocess.run(["zstd", "-19", "--quiet", "--no-check", "-T1"], input=raw, stdout=subprocess.PIPE, check=True).stdout, "zstd"
+    whole = io.BytesIO()
+    with gzip.GzipFile(fileobj=whole, mode="wb", mtime=when, compresslevel=9) as file:
+        file.write(raw)
+    return whole.getvalue(), "gzip"
 
 
 def image(programs, details, out, when):
@@ -50,9 +62,7 @@ def image(programs, details, out, when):
     def document(value):
         return json.dumps(value, sort_keys=True).encode()
 
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=when, compresslevel=9) as file:
-        file.write(raw)
+    body, way = packed(raw, when)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
     config = blob(document({
         "architecture": details["architecture"], "os": "linux", "created": created,
@@ -61,7 +71,7 @@ def image(programs, details, out, when):
     }), "config.v1+json")
     manifest = blob(document({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config,
-        "layers": [blob(packed.getvalue(), "layer.v1.tar+gzip")],
+        "layers": [blob(body, f"layer.v1.tar+{way}")],
     }), "manifest.v1+json")
     manifest["annotations"] = {"org.opencontainers.image.ref.name": f"anabranch:{details['version']}"}
     blobs["index.json"] = document({"schemaVersion": 2, "manifests": [manifest]})
