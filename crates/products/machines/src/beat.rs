@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(listener.first_until(clock.now()), None);
         for wait in [0, 60, 5] {
             thread::sleep(Duration::from_millis(wait));
-            guest.write_all(b"x").unwrap();
             let count = listener.heard().count;
+            guest.write_all(b"x").unwrap();
             while listener.heard().count == count {
                 thread::yield_now();
             }

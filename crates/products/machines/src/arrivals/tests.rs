@@ -229,3 +229,16 @@ fn memory_is_given_for_as_long_as_a_machine_runs() {
         .unwrap();
     assert_eq!(arrivals.memory_given(), 0);
 }
+
+#[test]
+fn a_guest_does_not_fill_the_disk() {
+    let Some(host) = Host::new() else { return };
+    let (arrivals, _) = host.recover();
+    host.know(host.config(false));
+    let console = host.store.places("web").unwrap().console();
+    fs::write(&console, vec![b'x'; 64 << 10]).unwrap();
+    arrivals.shorten_logs(1 << 20);
+    assert_eq!(fs::metadata(&console).unwrap().len(), 64 << 10);
+    arrivals.shorten_logs(32 << 10);
+    assert_eq!(fs::metadata(&console).unwrap().len(), 0);
+}
