@@ -198,7 +198,7 @@ fn a_dead_qemu_is_not_whole_and_what_is_not_known_is_not_written() {
     drop(held);
     if let Err(e) = arrivals.prepare("src", &prepare) {
         assert!(host.is_empty());
-        return skip(&format!("QEMU cannot listen for a move here: {e}"));
+        return skip(format!("QEMU cannot listen for a move here: {e}"));
     }
     assert_eq!(host.state(), Some(Arrival::Waiting));
     let other = arrivals.decide("other", &MoveId::new(ID), Asked::Abort, host.clock.now());
