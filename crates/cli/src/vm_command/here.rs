@@ -117,11 +117,7 @@ pub(super) fn run(store: &Store, args: &Run) -> Outcome {
     if known.is_some_and(|known| state_of(&known, clock) != "ended") {
         return Err(Failure::usage(format!("there is a machine {name} here already: choose another name")));
     }
-    let departure = store.departure(&name).map_err(failure)?;
-    if departure.is_some_and(|departure| departure.state != Departure::Gone) {
-        let text = format!("a move of {name} was interrupted: `anabranch vm recover {name}` settles it");
-        return Err(Failure::other(text));
-    }
+    check_settled(store, &name)?;
     launch::installed().map_err(failure)?;
     let places = store.places(&name).map_err(failure)?;
     let mut started = launch::start(&config, &places, false, clock).map_err(failure)?;
@@ -146,10 +142,24 @@ pub(super) fn run(store: &Store, args: &Run) -> Outcome {
     Ok(())
 }
 
+/// Refuses a name whose machine is on its way to another host, and may not run here.
+fn check_settled(store: &Store, name: &str) -> Outcome {
+    match store.departure(name).map_err(failure)?.map(|departure| departure.state) {
+        None | Some(Departure::Gone) => Ok(()),
+        Some(Departure::Moving | Departure::Given) => {
+            let text = format!("a move of {name} was interrupted: `anabranch vm recover {name}` settles it");
+            Err(Failure::other(text))
+        }
+    }
+}
+
 /// Makes a machine known.
 pub(super) fn attach(store: &Store, args: &Attach) -> Outcome {
     let clock = Clock::start();
     let config = args.config.as_ref().map(|path| config_of(path, &args.name)).transpose()?;
+    let busy = || Failure::other(format!("{} is in use by another command", args.name));
+    let _lock = store.lock(&args.name).map_err(failure)?.ok_or_else(busy)?;
+    check_settled(store, &args.name)?;
     let known = store.find(&args.name).map_err(failure)?;
     if known.is_some_and(|known| known.origin != Origin::Attached && state_of(&known, clock) != "ended") {
         return Err(Failure::usage(format!("there is a machine {} here already", args.name)));
@@ -163,6 +173,7 @@ pub(super) fn attach(store: &Store, args: &Attach) -> Outcome {
     let beat = args.heartbeat.as_deref().map(absolute).transpose()?;
     let name = args.name.clone();
     let machine = Machine { name, config, qmp, look: None, beat, pid: None, origin: Origin::Attached };
+    store.set_departure(&args.name, None).map_err(failure)?;
     store.put(&machine).map_err(failure)?;
     match args.json {
         true => json::put("machine", &line(store, &args.name, clock)?),

@@ -6,12 +6,13 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use anabranch_algo::fair_share::host_of;
 use anabranch_algo::{Span, Time};
 use anabranch_house::tls::{HANDSHAKE_TIMEOUT, ServerStream, ServerTls};
 use anabranch_net::Clock;
@@ -21,6 +22,7 @@ use ring::digest::{Context, SHA256};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::arrivals::{Arrivals, Decided};
+use crate::connections::{Connections, Held};
 use crate::error::{Error, Result};
 use crate::journal::Arrival;
 use crate::limits::Allowed;
@@ -28,8 +30,14 @@ use crate::paths::{Announced, own_addresses};
 use crate::store::Store;
 use crate::wire::{ALPN, Ask, BLOCK, Lines, MoveId, Told};
 
-/// The most connections at once.
-const CONNECTIONS_MAX: usize = 32;
+/// The most connections at once that have not shown whose they are.
+const STRANGERS_MAX: u64 = 64;
+/// The most connections of clients at once.
+const CONNECTIONS_MAX: u64 = 64;
+/// The most bytes that a guest and its QEMU may write to each of their logs; more begins anew.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+/// How often logs are looked at.
+const LOGS: Span = Span::from_secs(5);
 /// How long a connection may be silent.
 const SILENCE: Duration = Duration::from_secs(600);
 /// How long a machine waits for its source to come back.
@@ -90,7 +98,8 @@ struct Shared {
     announced: Mutex<Option<Announced>>,
     events: Sender<Event>,
     clock: Clock,
-    connections: AtomicUsize,
+    strangers: Connections<IpAddr>,
+    clients: Connections<String>,
     is_over: AtomicBool,
 }
 
@@ -143,7 +152,8 @@ impl Agent {
             announced: Mutex::new(announced.ok()),
             events,
             clock,
-            connections: AtomicUsize::new(0),
+            strangers: Connections::new(STRANGERS_MAX, clock),
+            clients: Connections::new(CONNECTIONS_MAX, clock),
             is_over: AtomicBool::new(false),
         };
         let shared = Arc::new(shared);
@@ -152,7 +162,11 @@ impl Agent {
             let shared = Arc::clone(&shared);
             thread::Builder::new().name("agent".to_owned()).spawn(move || accept(&shared, &listener))
         };
-        let threads: io::Result<Vec<_>> = listeners.into_iter().map(accept).collect();
+        let keep = {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new().name("keeper".to_owned()).spawn(move || keep(&shared))
+        };
+        let threads: io::Result<Vec<_>> = listeners.into_iter().map(accept).chain([keep]).collect();
         let threads = threads.map_err(|e| Error::Failed(e.to_string()))?;
         Ok(Self { shared, local, threads, _lock: lock })
     }
@@ -189,28 +203,44 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     while !shared.is_over.load(Ordering::SeqCst) {
         let mut polled = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut polled, PollTimeout::from(100_u8));
-        let Ok((stream, peer)) = listener.accept() else { continue };
-        if shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
-            shared.connections.fetch_sub(1, Ordering::SeqCst);
-            continue;
-        }
+        let (stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => {
+                // There are no descriptors left, for instance, and the connection is still there.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let until = shared.clock.now() + Span::from_millis(HANDSHAKE_TIMEOUT.as_millis() as u64);
+        let Some(held) = shared.strangers.take(host_of(peer.ip()), &stream, Some(until)) else { continue };
         let theirs = Arc::clone(shared);
         let serve = move || {
-            if let Err(e) = serve(&theirs, stream) {
+            if let Err(e) = serve(&theirs, stream, held) {
                 let _ =
                     theirs.events.send(Event::Refused { client: peer.ip().to_string(), text: e.to_string() });
             }
-            theirs.connections.fetch_sub(1, Ordering::SeqCst);
         };
-        if thread::Builder::new().name("client".to_owned()).spawn(serve).is_err() {
-            shared.connections.fetch_sub(1, Ordering::SeqCst);
+        let _ = thread::Builder::new().name("client".to_owned()).spawn(serve);
+    }
+}
+
+/// Ends connections that take too long to show whose they are, and keeps logs short.
+fn keep(shared: &Shared) {
+    let mut next_look = shared.clock.now();
+    while !shared.is_over.load(Ordering::SeqCst) {
+        shared.strangers.end_late();
+        if shared.clock.now() >= next_look {
+            shared.arrivals.shorten_logs(LOG_BYTES_MAX);
+            next_look = shared.clock.now() + LOGS;
         }
+        thread::sleep(Duration::from_millis(100));
     }
 }
 
 /// Serves a connection until it ends. A client that was removed from the list is not let in any more, as the
 /// list is read for each connection.
-fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Result {
+fn serve(shared: &Arc<Shared>, stream: TcpStream, stranger: Held<IpAddr>) -> Result {
     let failed = |e: io::Error| Error::Failed(e.to_string());
     stream.set_nonblocking(false).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
@@ -219,9 +249,13 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Result {
     let store = &shared.arrivals.store;
     let tls = ServerTls::new(&store.key()?, store.clients()?, ALPN);
     let (stream, client) = tls.accept_blocking(stream)?;
+    let full = || Error::Refused(format!("{client} has all connections that a client may have"));
+    let held = shared.clients.take(client.clone(), &stream.sock, None).ok_or_else(full)?;
+    drop(stranger);
     stream.sock.set_read_timeout(Some(SILENCE)).map_err(failed)?;
     let mut connection = Connection { shared, client, prepared: BTreeSet::new(), lines: Lines::new(stream) };
-    connection.serve();
+    connection.serve(&held);
+    drop(held);
     connection.leave();
     Ok(())
 }
@@ -236,13 +270,15 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    fn serve(&mut self) {
+    fn serve(&mut self, held: &Held<String>) {
         while let Ok(Some(ask)) = self.lines.receive::<Ask>() {
+            held.heard(!self.prepared.is_empty());
             let at = self.shared.clock.now();
             let told = self.answer(ask, at).unwrap_or_else(|e| {
                 self.report(Event::Refused { client: self.client.clone(), text: e.to_string() });
                 Told::Refused { text: e.to_string() }
             });
+            held.heard(!self.prepared.is_empty());
             if self.lines.send(&told).is_err() {
                 return;
             }

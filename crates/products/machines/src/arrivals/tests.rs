@@ -198,7 +198,7 @@ fn a_dead_qemu_is_not_whole_and_what_is_not_known_is_not_written() {
     drop(held);
     if let Err(e) = arrivals.prepare("src", &prepare) {
         assert!(host.is_empty());
-        return skip(&format!("QEMU cannot listen for a move here: {e}"));
+        return skip(format!("QEMU cannot listen for a move here: {e}"));
     }
     assert_eq!(host.state(), Some(Arrival::Waiting));
     let other = arrivals.decide("other", &MoveId::new(ID), Asked::Abort, host.clock.now());
@@ -228,4 +228,17 @@ fn memory_is_given_for_as_long_as_a_machine_runs() {
     launch::end(Qmp::connect(&host.store.places("web").unwrap().qmp(), host.clock).unwrap(), host.clock)
         .unwrap();
     assert_eq!(arrivals.memory_given(), 0);
+}
+
+#[test]
+fn a_guest_does_not_fill_the_disk() {
+    let Some(host) = Host::new() else { return };
+    let (arrivals, _) = host.recover();
+    host.know(host.config(false));
+    let console = host.store.places("web").unwrap().console();
+    fs::write(&console, vec![b'x'; 64 << 10]).unwrap();
+    arrivals.shorten_logs(1 << 20);
+    assert_eq!(fs::metadata(&console).unwrap().len(), 64 << 10);
+    arrivals.shorten_logs(32 << 10);
+    assert_eq!(fs::metadata(&console).unwrap().len(), 0);
 }
