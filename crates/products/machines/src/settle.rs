@@ -82,8 +82,8 @@ pub(crate) fn decide(
 /// Settles the move that a killed program has left, if there is one. The caller holds the machine's lock.
 ///
 /// # Errors
-/// `Unreachable` if the destination does not say where the machine runs: it stands still then. The same if the
-/// QEMU here is there and cannot be asked.
+/// `Unreachable` if the destination does not say where the machine runs: it stands still then. The same if
+/// the QEMU here is there and cannot be asked.
 pub fn recover(store: &Store, name: &str, patience: Span, clock: Clock) -> Result<Option<Settled>> {
     let Some(mut departure) = store.departure(name)? else { return Ok(None) };
     let machine = store.find(name)?;
