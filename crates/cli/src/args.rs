@@ -28,13 +28,13 @@ use crate::usage;
 pub const TIMEOUT_S: u64 = anabranch::get::TIMEOUT.as_secs();
 
 /// anabranch downloads one file from many sources over all your network links at once, verifies every byte,
-/// and leaves other traffic on those links its fair share.
+/// and leaves other traffic its fair share.
 #[derive(Debug, Parser)]
 #[command(
     name = "anabranch",
     version,
     long_about = "anabranch downloads one file from many sources over all your network links at once, \
-        verifies every byte, and leaves other traffic on those links its fair share.\n\n\
+        verifies every byte, and leaves other traffic its fair share.\n\n\
         A source runs `anabranch serve` and prints a URI for what it offers. A receiver gives that URI to \
         `anabranch get`, names as many sources as it likes, and takes parts from all of them at once. The \
         URI holds a hash of the content, so that no source has to be trusted.",

@@ -166,6 +166,7 @@ pub fn daemon(args: &Daemon) -> Outcome {
 
 fn run(args: &Run) -> Outcome {
     crate::descriptors::raise_limit();
+    via::check_words(&args.via).map_err(|e| Failure::usage(e.to_string()))?;
     let (wake, stop) = stop_signals()?;
     let state = own_directory(args)?;
     let token_file = args.token_file.clone().unwrap_or_else(|| state.join("token"));

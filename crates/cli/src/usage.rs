@@ -111,7 +111,7 @@ mod tests {
         let said = message("anabranch get http://h/f -Z");
         assert_eq!(said, "unexpected argument '-Z' found (see anabranch get --help)");
         let said = message("anabranch get http://h/f -H hunter2");
-        assert_eq!(said, "invalid value '…' for '--header <NAME: VALUE>': expected NAME: VALUE");
+        assert_eq!(said, "invalid value '…' for '--header <NAME: VALUE|@FILE>': expected NAME: VALUE");
         let said = message("anabranch get -fsSL http://h/f");
         assert!(said.contains("these are options of curl; mirrors stand alone, without --from"), "{said}");
         let said = message("anabranch get http://h/f -s 16");

@@ -176,7 +176,8 @@ fn what_is_wrong_is_said_before_anything_is_done() {
         (&["--limit", "1M@08:00"][..], "time of day"),
         (&["--limit", "fast"], "rate"),
         (&["-j", "0"], "1..=500"),
-        (&["--via", "eth0:backup"], "without conditions"),
+        (&["--via", "eth0:price=2"], "expected backup"),
+        (&["--via", "eth0:backup"], "every link is a backup"),
         (&[], "files: No such file"),
     ] {
         let end = run(command(other.path(), more)).expect(2);
