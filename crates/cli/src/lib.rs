@@ -76,7 +76,6 @@ pub mod serve;
 pub mod signals;
 #[cfg(feature = "lab")]
 pub mod soak;
-#[cfg(any(feature = "daemon", feature = "proxy", feature = "vm"))]
 mod state_dir;
 pub mod stdout;
 #[cfg(feature = "tcp")]

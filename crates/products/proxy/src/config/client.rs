@@ -45,11 +45,11 @@ settings! {
         "plain" plain: bool, "", None, Restart;
 
         /// Use this link, a network interface or a local address, and only links that are named; repeat the
-        /// option for each. HOW sets conditions, with commas between them: `limit=5M`, no more than this over
-        /// it (get); `backup`, only while no other can carry data (proxy, kernel); `cost=5`, only while the
-        /// cheaper ones are full or dead (proxy); `cap=20GB/month`, not when the interface has carried so
-        /// much, both ways, in this day, week or month in UTC (proxy). Without it: the MPTCP endpoints that
-        /// the kernel has been told of (`anabranch kernel setup`); if there are none, one link
+        /// option for each. HOW sets conditions, with commas between them: `backup`, only while no other can
+        /// carry data (get, proxy, kernel); `cost=5`, only while the cheaper ones are full or dead (get,
+        /// proxy); `cap=20GB/month`, not when the interface has carried so much, both ways, in this day, week
+        /// or month in UTC (get, proxy); `limit=5M`, no more than this over it (get). Without it: the MPTCP
+        /// endpoints that the kernel has been told of (`anabranch kernel setup`); if there are none, one link
         "via" via: Vec<Via>, "IFACE|ADDR[:HOW,…]", None, Restart;
 
         /// Where the counts of links with a cap are kept. Without it: the state directory of whoever runs it
