@@ -70,7 +70,7 @@ struct Link {
     is_held: bool,
 }
 
-/// The links of a transfer; see the [module](self).
+/// The links of a transfer, and which of them are held back.
 #[derive(Debug)]
 pub struct Standby {
     mode: Mode,
