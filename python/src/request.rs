@@ -45,23 +45,37 @@ impl Request {
         listener: Option<Py<PyAny>>,
         stop: Option<&PyStop>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut download = self.0.to_output(path).overwrite(overwrite);
-        if let Some(stop) = stop {
-            download = download.stopped_by(&stop.0);
-        }
-        let mut thrown = None;
-        let ended = py.detach(|| {
-            download.run(|event| {
-                let heard = Python::attach(|py| heard(py, listener.as_ref(), &event));
-                heard.map_or_else(
-                    |error| {
-                        thrown.get_or_insert(error);
-                        Control::Stop
-                    },
-                    |()| Control::Continue,
-                )
+        let stop = stop.map_or_else(Stop::new, |stop| Ok(stop.0.clone())).map_err(|e| raised(py, &e))?;
+        let download = self.0.to_output(path).overwrite(overwrite).stopped_by(&stop);
+        // On another thread, while this one handles the signals of Python, also where there is nothing to tell.
+        let (ended, thrown) = py.detach(|| {
+            thread::scope(|scope| {
+                let (sender, events) = channel();
+                let running = scope.spawn(move || {
+                    download.run(|event| {
+                        // The other end waits until the transfer has ended.
+                        let _ = sender.send(event);
+                        Control::Continue
+                    })
+                });
+                let mut thrown = None;
+                loop {
+                    let heard = match events.recv_timeout(SIGNALS_EVERY) {
+                        Err(RecvTimeoutError::Disconnected) => break,
+                        _ if thrown.is_some() => continue,
+                        Err(RecvTimeoutError::Timeout) => Python::attach(|py| py.check_signals()),
+                        Ok(event) => Python::attach(|py| heard(py, listener.as_ref(), &event)),
+                    };
+                    if let Err(error) = heard {
+                        stop.stop();
+                        thrown = Some(error);
+                    }
+                }
+                (running.join(), thrown)
             })
         });
+        let failed = |_| PyRuntimeError::new_err("the thread of a transfer has panicked");
+        let ended = ended.map_err(failed)?;
         match (ended, thrown) {
             (_, Some(error)) => Err(error),
             (Ok(done), None) => report(py, &done),
