@@ -47,7 +47,8 @@ impl Request {
     ) -> PyResult<Bound<'py, PyAny>> {
         let stop = stop.map_or_else(Stop::new, |stop| Ok(stop.0.clone())).map_err(|e| raised(py, &e))?;
         let download = self.0.to_output(path).overwrite(overwrite).stopped_by(&stop);
-        // On another thread, while this one handles the signals of Python, also where there is nothing to tell.
+        // On another thread, while this one handles the signals of Python, also where there is nothing to
+        // tell.
         let (ended, thrown) = py.detach(|| {
             thread::scope(|scope| {
                 let (sender, events) = channel();
