@@ -289,7 +289,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     /// Tells a stage of links that have appeared or gone, or that are held back or no longer.
     fn look_at_links(&mut self, now: Time, stage: &mut dyn Stage) -> Result<()> {
         let mut changed = self.world.links_changed();
-        if let Some(links) = &mut self.links {
+        if let Some(links) = self.links.as_mut().filter(|links| links.is_due(now)) {
             let carried = stage.carried().filter(|_| !self.is_busy);
             changed |= links.look(now, carried, self.world, self.observer)?;
         }

@@ -71,7 +71,12 @@ impl LinkPolicy {
         Ok(Some(Self { links, standby, held, book, look_at: Time::ZERO, measured: None, is_full: false }))
     }
 
-    /// Decides if it is time, and tells the world. `carried` are the bytes that have arrived over each local
+    /// Returns whether it is time to [look](Self::look).
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        now >= self.look_at
+    }
+
+    /// Decides, and tells the world. `carried` are the bytes that have arrived over each local
     /// end; `None` if none are expected now. Returns whether something has changed.
     ///
     /// # Errors
@@ -83,9 +88,6 @@ impl LinkPolicy {
         world: &mut dyn World,
         observer: &mut Observer<'_>,
     ) -> Result<bool> {
-        if now < self.look_at {
-            return Ok(false);
-        }
         self.look_at = now + LOOK_EVERY;
         self.count(now, observer);
         self.measure(now, carried.as_ref());
