@@ -1,88 +1,80 @@
 //! The connections of an agent: how many there may be of one host or client, and how long they may take to
-//! show whose they are.
+//! show whose they are. [`Places`] shares them out; a connection that loses its place is ended.
 
-use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Wake, Waker};
 
 use anabranch_algo::Time;
-use anabranch_algo::fair_share::{FairShare, Place, Yields};
+use anabranch_algo::fair_share::Yields;
 use anabranch_net::Clock;
+use anabranch_net::places::{HeldPlace, Places};
 
-struct Table<K> {
-    share: FairShare<K>,
-    /// The connections, and until when each may take.
-    open: BTreeMap<Place, (TcpStream, Option<Time>)>,
-}
+/// Ends a connection when it is woken.
+struct End(TcpStream);
 
-/// Connections that share their places among the holders. A clone is the same.
-pub(crate) struct Connections<K> {
-    table: Arc<Mutex<Table<K>>>,
-    clock: Clock,
-}
-
-impl<K> Clone for Connections<K> {
-    fn clone(&self) -> Self {
-        Self { table: Arc::clone(&self.table), clock: self.clock }
+impl Wake for End {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.shutdown(Shutdown::Both);
     }
+}
+
+/// Connections that share their places among the holders.
+pub(crate) struct Connections<K> {
+    places: Places<K>,
+    /// The connections that may only take until a time.
+    hurried: Mutex<Vec<(Weak<End>, Time)>>,
+    clock: Clock,
 }
 
 impl<K: Ord + Clone> Connections<K> {
     pub(crate) fn new(capacity: u64, clock: Clock) -> Self {
-        let table = Table { share: FairShare::new(capacity), open: BTreeMap::new() };
-        Self { table: Arc::new(Mutex::new(table)), clock }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table<K>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { places: Places::new(capacity), hurried: Mutex::default(), clock }
     }
 
     /// Takes a place for a connection of `holder`, which is ended at `until` if it still has the place then.
     /// To make room, another connection may be ended. `None` if there is no room.
     pub(crate) fn take(&self, holder: K, stream: &TcpStream, until: Option<Time>) -> Option<Held<K>> {
-        let stream = stream.try_clone().ok()?;
-        let mut table = self.lock();
-        let (place, gives_way) = table.share.ask(self.clock.now(), holder, Yields::Next).ok()?;
-        if let Some((other, _)) = gives_way.and_then(|place| table.open.get(&place)) {
-            let _ = other.shutdown(Shutdown::Both);
+        let end = Arc::new(End(stream.try_clone().ok()?));
+        let place = self.places.take(holder, Yields::Next).ok()?;
+        let waker = Waker::from(Arc::clone(&end));
+        if place.poll_given_up(&Context::from_waker(&waker)).is_ready() {
+            waker.wake();
         }
-        table.open.insert(place, (stream, until));
-        drop(table);
-        Some(Held { all: self.clone(), place })
+        if let Some(until) = until {
+            let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+            hurried.push((Arc::downgrade(&end), until));
+        }
+        Some(Held { place, _end: end })
     }
 
     /// Ends connections that take too long.
     pub(crate) fn end_late(&self) {
         let now = self.clock.now();
-        for (stream, until) in self.lock().open.values() {
-            if until.is_some_and(|until| until <= now) {
-                let _ = stream.shutdown(Shutdown::Both);
+        let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+        hurried.retain(|(end, until)| {
+            let Some(end) = end.upgrade() else { return false };
+            if *until <= now {
+                end.wake();
+                return false;
             }
-        }
+            true
+        });
     }
 }
 
 /// The place of a connection, until it is dropped.
 pub(crate) struct Held<K: Ord + Clone> {
-    all: Connections<K>,
-    place: Place,
+    place: HeldPlace<K>,
+    _end: Arc<End>,
 }
 
 impl<K: Ord + Clone> Held<K> {
     /// Notes that the other end has said something. With `is_used`, its own further connections do not end
     /// this one, and others only if it has more than its share.
     pub(crate) fn heard(&self, is_used: bool) {
-        let mut table = self.all.lock();
-        table.share.heard(self.all.clock.now(), self.place);
-        table.share.set_yields(self.place, if is_used { Yields::IfOverShare } else { Yields::Next });
-    }
-}
-
-impl<K: Ord + Clone> Drop for Held<K> {
-    fn drop(&mut self) {
-        let mut table = self.all.lock();
-        table.share.release(self.place);
-        table.open.remove(&self.place);
+        self.place.heard();
+        self.place.set_yields(if is_used { Yields::IfOverShare } else { Yields::Next });
     }
 }
 
