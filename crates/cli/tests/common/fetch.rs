@@ -23,7 +23,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{anabranch, noise, wait_until};
+use super::{anabranch, noise, wait_or_say, wait_until};
 pub(crate) use anabranch_net::testing::{refused, skip as skipped};
 
 /// Longer than any of these transfers takes on a busy machine, in seconds.
@@ -101,14 +101,8 @@ impl Ground {
 
     /// Waits until the journal records at least this many blocks.
     pub(crate) fn wait_recorded(&self, blocks: usize) {
-        for _ in 0..END_S * 100 {
-            if self.recorded().len() >= blocks {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let here = (self.recorded().len(), names(&self.to()));
-        panic!("not {blocks} blocks within {END_S} s: how many, and which files: {here:?}");
+        let says = || format!("{blocks} blocks, but {} in {:?}", self.recorded().len(), names(&self.to()));
+        wait_or_say(END_S, || self.recorded().len() >= blocks, says);
     }
 
     /// Fails unless the file is complete and the directory contains nothing else.

@@ -131,12 +131,17 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 }
 
 /// Waits until `done` returns true, for at most `secs` seconds.
-pub(crate) fn wait_until(secs: u64, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(secs: u64, done: impl FnMut() -> bool) {
+    wait_or_say(secs, done, String::new);
+}
+
+/// Waits as [`wait_until`] does. If `done` never returns true, the failure has what `says` returns.
+pub(crate) fn wait_or_say(secs: u64, mut done: impl FnMut() -> bool, says: impl Fn() -> String) {
     for _ in 0..secs * 100 {
         if done() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("not within {secs} s");
+    panic!("not within {secs} s {}", says());
 }
