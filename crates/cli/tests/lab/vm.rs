@@ -173,7 +173,7 @@ fn a_machine_moves_over_two_links_and_what_cannot_be_is_refused() {
     let Some(bed) = Bed::new("vm-move", 150) else { return };
     bed.run("m", "dirty=16,2");
 
-    // Nobody waits, then somebody who has no memory to give.
+    // First no agent runs at the destination, then one that has no memory to give.
     let done = run(bed.movement("a", "b", &["--no-predict"])).expect(4);
     assert!(done.err.contains("no agent is reached at 10.77.1.2:26230"), "{}", done.err);
     let small = bed.agent("b", &["--memory-max", "64M"]);

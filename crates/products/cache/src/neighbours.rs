@@ -45,9 +45,9 @@ const FIRST_PAUSE: Span = Span::from_secs(1);
 /// The questions in a row that a neighbour may leave without an answer. Then it is not asked for a while.
 const UNANSWERED_MAX: u32 = 2;
 const REST: Span = Span::from_secs(600);
-/// How long an address is not asked that has sent wrong bytes, and the most such addresses.
-const DISTRUST: Span = Span::from_secs(600);
-const DISTRUSTED_MAX: usize = 64;
+/// How long an address is not asked after a failed transfer, and the most such addresses.
+const LEFT_ALONE_FOR: Span = Span::from_secs(600);
+const LEFT_ALONE_MAX: usize = 64;
 /// The most caches that answer a hello to all.
 const NEAREST: usize = 3;
 
@@ -61,10 +61,11 @@ pub enum Input<'a> {
     Packet(SocketAddr, &'a [u8]),
     /// An object is wanted.
     Ask(Ticket, Digest),
-    /// What is here of what was [asked](Event::Asked): its name and the port at which mmTP serves it.
+    /// Answers a question of a neighbour ([`Event::Asked`]): the object's name and the port at which mmTP
+    /// serves it, or `None` if this cache does not have the object.
     Have(Asked, Option<(ContentId, u16)>),
-    /// Nobody at this address is to be asked for a while: it has sent wrong bytes.
-    Distrust(IpAddr),
+    /// A transfer from this address has failed: its caches are not asked for a while.
+    LeaveAlone(IpAddr),
     /// This cache ends.
     Leave,
 }
@@ -120,7 +121,7 @@ struct Peer {
 #[derive(Debug)]
 struct Question {
     ticket: Ticket,
-    /// Those who have not answered yet.
+    /// The neighbours that have not answered yet.
     open: Vec<SocketAddr>,
     holders: Vec<Holder>,
     until: Time,
@@ -135,7 +136,7 @@ pub struct Neighbours {
     seed: [u8; 32],
     numbers: u64,
     peers: BTreeMap<SocketAddr, Peer>,
-    distrusted: BTreeMap<IpAddr, Time>,
+    left_alone: BTreeMap<IpAddr, Time>,
     questions: BTreeMap<u64, Question>,
     out: VecDeque<Output<Transmit, Event>>,
     hello_at: Time,
@@ -155,7 +156,7 @@ impl Neighbours {
             seed,
             numbers: 0,
             peers: BTreeMap::new(),
-            distrusted: BTreeMap::new(),
+            left_alone: BTreeMap::new(),
             questions: BTreeMap::new(),
             out: VecDeque::new(),
             hello_at: now,
@@ -173,7 +174,7 @@ impl Neighbours {
         self.peers.len()
     }
 
-    /// Returns a number that nobody can foresee.
+    /// Returns an unpredictable number.
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         let hash = blake3::keyed_hash(&self.seed, &self.numbers.to_le_bytes());
@@ -221,7 +222,7 @@ impl Neighbours {
         }
         self.forget(now);
         let here = self.peers.keys().filter(|known| known.ip() == from.ip()).count();
-        // Who is known stays: packets that anybody can send push nobody out.
+        // A new neighbour replaces no known one, because any host can send such packets.
         if self.peers.len() < PEERS_MAX && here < PEERS_PER_HOST_MAX {
             let peer = Peer { id, heard: now, had: false, unanswered: 0, rests_until: Time::ZERO };
             self.peers.insert(from, peer);
@@ -231,7 +232,7 @@ impl Neighbours {
     /// Forgets what is long ago.
     fn forget(&mut self, now: Time) {
         self.peers.retain(|_, peer| now.since(peer.heard) < FORGET_AFTER);
-        self.distrusted.retain(|_, until| *until > now);
+        self.left_alone.retain(|_, until| *until > now);
     }
 
     /// Whether fewer than three of the known caches have identifiers nearer to `id` than this one.
@@ -252,10 +253,10 @@ impl Neighbours {
     fn ask(&mut self, now: Time, ticket: Ticket, digest: Digest) {
         self.forget(now);
         let fit = |(address, peer): &(&SocketAddr, &Peer)| {
-            peer.rests_until <= now && !self.distrusted.contains_key(&address.ip())
+            peer.rests_until <= now && !self.left_alone.contains_key(&address.ip())
         };
         let mut fit: Vec<_> = self.peers.iter().filter(fit).collect();
-        // Those first that had the last one, then those that were heard last.
+        // A neighbour that had the last object comes first, then the one that was heard last.
         fit.sort_by_key(|(_, peer)| std::cmp::Reverse((peer.had, peer.heard)));
         let asked: Vec<SocketAddr> = fit.iter().take(ASKED_MAX).map(|(address, _)| **address).collect();
         if asked.is_empty() || self.questions.len() >= QUESTIONS_MAX {
@@ -289,7 +290,7 @@ impl Neighbours {
     /// Ends a question.
     fn close(&mut self, now: Time, number: u64) {
         let Some(Question { ticket, open, holders, .. }) = self.questions.remove(&number) else { return };
-        // One who was only slower than another one has not been silent.
+        // A neighbour that was only slower than another has not been silent.
         if holders.is_empty() {
             for peer in open {
                 let Some(peer) = self.peers.get_mut(&peer) else { continue };
@@ -302,14 +303,14 @@ impl Neighbours {
         self.out.push_back(Output::Event(Event::Holders(ticket, holders)));
     }
 
-    fn distrust(&mut self, now: Time, address: IpAddr) {
+    fn leave_alone(&mut self, now: Time, address: IpAddr) {
         self.forget(now);
-        if self.distrusted.len() >= DISTRUSTED_MAX
-            && let Some(first) = self.distrusted.iter().min_by_key(|(_, until)| **until).map(|(ip, _)| *ip)
+        if self.left_alone.len() >= LEFT_ALONE_MAX
+            && let Some(first) = self.left_alone.iter().min_by_key(|(_, until)| **until).map(|(ip, _)| *ip)
         {
-            self.distrusted.remove(&first);
+            self.left_alone.remove(&first);
         }
-        self.distrusted.insert(address, now + DISTRUST);
+        self.left_alone.insert(address, now + LEFT_ALONE_FOR);
     }
 
     fn say_hello(&mut self, now: Time) {
@@ -333,7 +334,7 @@ impl Machine for Neighbours {
             Input::Have(asked, at) => {
                 self.send(Some(asked.from), Message::Answer { number: asked.number, at });
             }
-            Input::Distrust(address) => self.distrust(now, address),
+            Input::LeaveAlone(address) => self.leave_alone(now, address),
             Input::Leave => {
                 self.send(None, Message::Leaving);
                 self.hello_at = Time::NEVER;

@@ -219,7 +219,8 @@ impl Arrivals {
             pid: None,
             origin: Origin::Arrived,
         };
-        // It is known before its QEMU starts, so that nobody takes its place, and it is ended after a kill.
+        // The machine is stored before its QEMU starts: no other machine takes its name, and a restarted
+        // agent can end its QEMU.
         self.store.put(&machine)?;
         let started = launch::start(config, &places, true, self.clock)?;
         let (mut qmp, mut child) = (started.qmp, started.child);

@@ -63,7 +63,7 @@ mod tests {
         let len = (32 << 20) + 7 * PAGE as usize;
         let mut memory = vec![0_u8; len];
         memory[..len / 4].fill(1);
-        // The allocator adds a page in front of what is this large.
+        // The allocator adds a page in front of so large a block.
         let size = fs::read_to_string("/proc/self/maps").unwrap();
         let address = memory.as_ptr() as u64;
         let is_it = |(start, len): &(u64, u64)| (*start..start + len).contains(&address);

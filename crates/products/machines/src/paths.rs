@@ -127,7 +127,7 @@ pub fn set_up(paths: &[Path]) -> Result<Option<Session>> {
 
 /// Puts back what [`set_up`] of a killed process left.
 pub fn clean_up() {
-    // What is in use by another program is not left by anybody.
+    // This fails for a session that another program uses, which must stay.
     let _ = Session::clean_up(FilePath::new(PROGRAM_STATE_DIR));
 }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 /// The most bytes of one line.
 const LINE_MAX: usize = 4 << 20;
-/// The most events that are kept until somebody asks for them.
+/// The most events that are kept until the caller takes them.
 const EVENTS_MAX: usize = 1_000;
 /// The longest time that QEMU may take to answer.
 const PATIENCE: Span = Span::from_secs(20);
@@ -85,8 +85,8 @@ impl Qmp {
     /// Connects, and waits for the greeting. Times of events are by `clock`.
     ///
     /// # Errors
-    /// `NotFound` if there is no socket or nobody listens at it; `Failed` if the other end is no QEMU, or
-    /// another program holds the socket.
+    /// `NotFound` if there is no socket, or no program listens at it; `Failed` if the other end is no QEMU,
+    /// or another program holds the socket.
     pub fn connect(path: &Path, clock: Clock) -> Result<Self> {
         let failed = |e: io::Error| match e.kind() {
             ErrorKind::NotFound => Error::NotFound(format!("there is no QMP socket {}", path.display())),

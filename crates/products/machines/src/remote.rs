@@ -75,7 +75,7 @@ impl Remote {
     /// Connects to an agent at an address.
     ///
     /// # Errors
-    /// `Unreachable` if nobody answers; `Refused` if it has another key, or does not know ours.
+    /// `Unreachable` if no address answers; `Refused` if it has another key, or does not know ours.
     pub fn connect(peer: SocketAddr, pairing: &Pairing, way: &Way) -> Result<Self> {
         Self::connect_within(CONNECT, peer, pairing, way)
     }

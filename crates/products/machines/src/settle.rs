@@ -1,5 +1,5 @@
 //! Settles a move: the two hosts speak with each other until it is written on both where the machine runs,
-//! and then it runs there. A move does this at its end, and after a kill somebody else does it in its place.
+//! and then it runs there. A move does this at its end; after a kill, its guard or `recover` does it.
 
 use std::thread;
 use std::time::Duration;

@@ -55,7 +55,7 @@ pub(super) struct Lan {
     shared: Arc<Shared>,
     wake: Waker,
     thread: Option<JoinHandle<io::Result<()>>>,
-    /// Whether those who are asked know a secret.
+    /// Whether only neighbours that know a secret are asked.
     is_keyed: bool,
     _server: ObjectServer,
 }
@@ -155,11 +155,11 @@ impl Lan {
         offer(&holders)
     }
 
-    /// Asks nobody at these addresses for a while.
+    /// Stops asking caches at these addresses for a while.
     pub(super) fn leave_alone(&self, holders: &[IpAddr]) {
         let mut state = lock(&self.shared.state);
         for address in holders {
-            state.machine.handle(self.shared.clock.now(), Input::Distrust(*address));
+            state.machine.handle(self.shared.clock.now(), Input::LeaveAlone(*address));
         }
     }
 }

@@ -60,7 +60,7 @@ impl Counted for Count {
 /// The numbers of a cache since its start.
 pub(super) type Counters = anabranch_net::counters::Counters<Count>;
 
-/// Returns every number of a cache; `neighbours` is that of the caches of the LAN that it knows.
+/// Returns all numbers of a cache. `neighbours` is the number of caches of the LAN that it knows.
 fn rows(counters: &Counters, store: &StoreCounters, neighbours: u64) -> impl Iterator<Item = Row> {
     counters.rows().chain([
         Row::gauge("objects", "Objects in the store.", store.objects),

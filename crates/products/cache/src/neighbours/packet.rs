@@ -9,8 +9,9 @@
 //! | 24– | question: the hash, then zeros to byte 87; answer: length (8), root (32), port of mmTP (2) |
 //! | last 16 | keyed BLAKE3 of all before |
 //!
-//! The flag of a hello asks others to say hello; that of a question is the kind of the hash (0 SHA-256, 1
-//! SHA-512, 2 SHA-512/256); that of an answer says that the object is here.
+//! The flag depends on the kind. In a hello, 1 asks the receivers to say hello. In a question, it is the
+//! kind of the hash: 0 SHA-256, 1 SHA-512, 2 SHA-512/256. In an answer, 1 means that the sender has the
+//! object.
 //!
 //! Numbers are little-endian. Without a secret, the key of the last field is one that everybody knows, and
 //! the field is a check sum.
@@ -37,7 +38,7 @@ pub const PACKET_BYTES_MAX: usize = HEAD_BYTES + QUESTION_BYTES + PROOF_BYTES;
 pub struct PacketKey([u8; 32]);
 
 impl PacketKey {
-    /// Makes the key of those who share this secret; an empty one is that of those who share none.
+    /// Derives the key from the secret that neighbours share. Neighbours without a secret use the empty one.
     #[must_use]
     pub fn of(secret: &[u8]) -> Self {
         Self(blake3::derive_key(CONTEXT, secret))
@@ -61,14 +62,14 @@ impl PacketKey {
 pub enum Message {
     /// The sender is there.
     Hello {
-        /// Whether some of those who hear it are to say hello to the sender.
+        /// Whether the nearest receivers are to say hello to the sender.
         asks: bool,
     },
     /// The sender ends.
     Leaving,
     /// Who has the object with this hash?
     Question {
-        /// A number that only the one who is asked knows.
+        /// An unpredictable number, which only the receiver learns.
         number: u64,
         /// The hash.
         digest: Digest,

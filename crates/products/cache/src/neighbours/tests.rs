@@ -184,9 +184,9 @@ fn who_sent_wrong_bytes_is_not_asked_for_ten_minutes() {
     lan.join(1, b"", &[7]);
     lan.join(2, b"", &[]);
     lan.run(Span::from_secs(10));
-    lan.handle(2, Input::Distrust(address(1).ip()));
+    lan.handle(2, Input::LeaveAlone(address(1).ip()));
     assert_eq!(lan.ask(2, 7), (Span::ZERO, vec![]));
-    lan.run(DISTRUST);
+    lan.run(LEFT_ALONE_FOR);
     assert_eq!(lan.ask(2, 7).1.len(), 1);
 }
 

@@ -19,7 +19,7 @@ impl Key {
         Self(format!("url-{}", blake3::hash(url.as_bytes()).to_hex()))
     }
 
-    /// Returns the key of the same object for those who have these credentials.
+    /// Returns the key of the same object for clients with these credentials.
     #[must_use]
     pub fn of_one(&self, credentials: &str) -> Self {
         let secret = blake3::derive_key("anabranch 2026-11-30 objects of one client", credentials.as_bytes());

@@ -1,4 +1,5 @@
-//! Stores that want credentials: what they send is for those who have the same.
+//! Stores that want credentials: a client gets what came by its own credentials, and nothing that came by
+//! others.
 
 use tempfile::TempDir;
 

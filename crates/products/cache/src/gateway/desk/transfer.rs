@@ -27,8 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(2);
 const NEIGHBOUR_PACE: u64 = 256 << 10;
 const SLOW_AFTER: Span = Span::from_secs(3);
-/// The longest time for which askers get nothing, because nobody knows yet whether a neighbour's bytes are
-/// right.
+/// The longest time for which clients wait until an object of a neighbour without a secret is whole and
+/// verified.
 const HELD_FOR: Span = Span::from_secs(10);
 /// The most bytes of an object that askers wait for to be whole. Their patience has a limit.
 const HELD_BYTES_MAX: u64 = 256 << 20;
@@ -64,7 +64,8 @@ struct Plan {
     credentials: Option<String>,
     flight: Arc<Flight>,
     writer: Writer,
-    /// Whether askers get nothing before the whole is verified, since anybody may have sent it.
+    /// Whether clients get nothing before the whole is verified, because any host of the LAN may have sent
+    /// it.
     is_held: bool,
 }
 
@@ -163,9 +164,9 @@ impl Desk {
     /// Fetches an object from caches of the LAN, if its hash is known and one of them says that it has it.
     /// Returns whether it is whole and right.
     ///
-    /// Without a secret anybody on the LAN may answer, so that askers get nothing before the whole is
-    /// verified. With one they get it as it comes: what is here already is then compared with what the
-    /// sources send, should the neighbour fail.
+    /// Without a secret any host of the LAN may answer, so clients get nothing before the whole is verified.
+    /// With a secret they get bytes as they come. If the neighbour fails then, the bytes that have come are
+    /// compared with those of the sources.
     fn fetch_from_neighbours(&self, plan: &mut Plan) -> bool {
         let (Some(lan), Some(digest), None) = (&self.lan, &plan.digest, &plan.credentials) else {
             return false;
