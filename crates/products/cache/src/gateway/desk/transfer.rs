@@ -172,11 +172,11 @@ impl Desk {
             return false;
         };
         let Some(offer) = lan.find(digest) else { return false };
-        plan.is_held = !lan.is_keyed();
-        if plan.is_held && offer.length > HELD_BYTES_MAX {
-            plan.is_held = false;
+        let is_held = !lan.is_keyed();
+        if is_held && offer.length > HELD_BYTES_MAX {
             return false;
         }
+        plan.is_held = is_held;
         let get = Get::new([&offer.uri]).map(|get| get.client(&self.transfers));
         let get = get.map(|get| get.progress_every(PROGRESS_EVERY).timeout(NEIGHBOUR_TIMEOUT));
         let get = get.map_err(|e| Failure::of(&e));
