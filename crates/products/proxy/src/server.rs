@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use anabranch_algo::Span;
 use anabranch_algo::fair_share::Yields;
-use anabranch_mptcp_udp::Port;
 use anabranch_net::places::host_of;
 use anabranch_net::{Clock, HeldPlace, Places, Resolver};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -140,7 +139,7 @@ pub fn start(options: Options) -> Result<Running, Error> {
     };
     let gate = Gate::new(options.admission)?;
     let entered = runtime.enter();
-    let listener = Listener::bind(options.listen, &options.socket).map_err(failed)?;
+    let (listener, udp) = bind(options.listen, &options.socket).map_err(failed)?;
     drop(entered);
     let address = listener.local_addr().map_err(failed)?;
     let addresses = vec![(Door::Trunks, address)];
@@ -178,8 +177,9 @@ pub fn start(options: Options) -> Result<Running, Error> {
     };
     Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| async move {
         let (own, to, quotas_of) = (connector.clone(), reports.clone(), quotas.clone());
-        let udp = begin_udp(address, options.socket.congestion.as_deref(), |port| {
-            Legs::new(port, networks, own, to, quotas_of)
+        let udp = udp.and_then(|door| {
+            let legs = Legs::new(Arc::clone(door.port()), networks, own, to, quotas_of)?;
+            Ok((Arc::new(legs), door))
         });
         let udp = udp.inspect_err(|e| reports.put(Event::Notice(format!("no UDP for clients: {e}"))));
         let (legs, udp) = udp.ok().unzip();
@@ -209,14 +209,22 @@ pub fn start(options: Options) -> Result<Running, Error> {
     }))
 }
 
-/// Binds the UDP port, and makes the legs that use it.
-fn begin_udp(
-    address: SocketAddr,
-    congestion: Option<&str>,
-    make: impl FnOnce(Arc<Port>) -> io::Result<Legs>,
-) -> io::Result<(Arc<Legs>, UdpDoor)> {
-    let door = UdpDoor::bind(address, congestion)?;
-    Ok((Arc::new(make(Arc::clone(door.port()))?), door))
+/// The ports that are tried where any will do.
+const PORTS_TRIED: usize = 8;
+
+/// Binds the TCP port, and the UDP port with the same number. If the system chooses the number (port 0),
+/// numbers whose UDP port another program has are passed over. A server without the UDP port serves trunks
+/// alone.
+fn bind(listen: SocketAddr, options: &SocketOptions) -> io::Result<(Listener, io::Result<UdpDoor>)> {
+    let mut tried = 1;
+    loop {
+        let listener = Listener::bind(listen, options)?;
+        let udp = UdpDoor::bind(listener.local_addr()?, options.congestion.as_deref());
+        if udp.is_ok() || listen.port() != 0 || tried == PORTS_TRIED {
+            return Ok((listener, udp));
+        }
+        tried += 1;
+    }
 }
 
 /// The trunks of all clients, by client name and trunk number.
