@@ -19,8 +19,10 @@ mod document;
 mod download;
 mod each;
 mod event_loop;
+mod exact_ranges;
 mod existing;
 mod fetch;
+mod file_connections;
 mod file_totals;
 mod from_servers;
 mod groups;
@@ -494,7 +496,8 @@ impl Get {
     }
 
     /// Fetches the bytes of several ranges of the file, in one transfer, as [`get_range`](Self::get_range)
-    /// does. The ranges may overlap, and be in any order. A server is asked for each block of 16 KiB once.
+    /// does. The ranges may overlap, and be in any order. Many short ranges come byte by byte if no hash of a
+    /// part of the file is known; otherwise blocks of 16 KiB come, each once.
     ///
     /// # Errors
     /// The errors of [`get_range`](Self::get_range).

@@ -16,6 +16,7 @@ use super::content_fetch::{CHECKING_WHOLE, ContentFetch, checking};
 use super::discovered_file::DiscoveredFile;
 use super::discovery::candidates::{Attempt, Candidates};
 use super::event_loop::EventLoop;
+use super::exact_ranges;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
 use super::mirror_driver::{Findings, Found, MirrorConfig};
@@ -321,6 +322,9 @@ fn fetch_one(
         if let Some(end) = existing::already(request, found, place, events.observer)? {
             return Ok(end);
         }
+    }
+    if let Some(end) = exact_ranges::fetch(request, found, sources, events)? {
+        return Ok(end);
     }
     // With `overwrite`, a content that has never been verified is fetched again.
     let anew = request.force && found.since().is_some();

@@ -1,6 +1,7 @@
 //! Describes a file before it is fetched: its mirrors, and the hashes that check it.
 
 use anabranch_algo::Span;
+use anabranch_http::client::RequestKind;
 use anabranch_mirror::metalink::Pieces;
 use anabranch_mirror::range_scheduler::MirrorId;
 use anabranch_mirror::url::Url;
@@ -43,6 +44,21 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
+    /// Returns the request for a range of the file, which is `length` bytes long.
+    pub(super) fn range(&self, first: u64, end: u64, length: u64) -> RequestKind {
+        RequestKind::Range {
+            first,
+            end,
+            length,
+            // If bytes are verified on arrival, the file may have changed since discovery, so no validator is
+            // sent.
+            validator: self.seen_at.as_ref().and(self.validator.clone()),
+            // The date stands in for a missing strong validator.
+            modified: self.date.clone(),
+            seen_at: self.seen_at.clone(),
+        }
+    }
+
     /// Returns the value that shows whether the file has changed: the strong validator, else the date.
     pub(super) fn validator(&self) -> Option<&str> {
         self.validator.as_deref().or(self.date.as_deref())

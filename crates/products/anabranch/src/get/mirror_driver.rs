@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Output, Time};
-use anabranch_http::client::{FetchError, FetchRequest, RequestKind};
+use anabranch_http::client::{FetchError, FetchRequest};
 use anabranch_mirror::range_scheduler::Event::StateChanged;
 use anabranch_mirror::range_scheduler::{Command, Input, MirrorId, RangeScheduler};
 use anabranch_mirror::variants::Differences;
@@ -311,17 +311,7 @@ impl MirrorDriver {
                         Output::Send(Command::Fetch { connection, fetch, first_byte, end_byte }) => {
                             let Some(end) = routes.get(connection) else { continue };
                             let mirror = &mirrors[usize::from(end.mirror)].mirror;
-                            let kind = RequestKind::Range {
-                                first: first_byte,
-                                end: end_byte,
-                                length,
-                                // If bytes are verified on arrival, the file may have changed since
-                                // discovery, so no validator is sent.
-                                validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
-                                // The date stands in for a missing strong validator.
-                                modified: mirror.date.clone(),
-                                seen_at: mirror.seen_at.clone(),
-                            };
+                            let kind = mirror.range(first_byte, end_byte, length);
                             let (url, trusted) = (mirror.url.as_str().to_owned(), mirror.trusted);
                             let via = end.via.clone();
                             cx.world

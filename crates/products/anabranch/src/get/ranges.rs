@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use anabranch_mmtp::id::BLOCK_BYTES;
 
-use super::reassembly_buffer::{Block, ReadHalf};
+use super::reassembly_buffer::ReadHalf;
 use super::transfer::{Events, Transfer};
 use crate::{Report, Result};
 
@@ -50,12 +50,11 @@ impl RangesTransfer {
     /// # Errors
     /// The errors of [`Get::get_range`](super::Get::get_range).
     pub fn wait(mut self) -> Result<Ranges> {
-        while let Some(block) = self.blocks.next() {
-            self.take(&block);
+        while let Some((block, bytes)) = self.blocks.next() {
+            self.take(block * BLOCK_BYTES as u64, &bytes);
         }
         let report = self.transfer.join()?;
-        let length = self.blocks.length().unwrap_or_default();
-        Ok(Ranges { bytes: self.bytes, length, report })
+        Ok(self.end(report))
     }
 
     /// Returns the events of the transfer; see [`Events`].
@@ -64,16 +63,24 @@ impl RangesTransfer {
         self.transfer.events()
     }
 
-    /// Adds the bytes of a block to each range that contains them. Blocks come in order.
-    fn take(&mut self, (number, block): &Block) {
-        let start = number * BLOCK_BYTES as u64;
-        let end = start + block.len() as u64;
+    /// Adds the bytes at this offset to each range that contains them. Bytes come in order.
+    fn take(&mut self, start: u64, came: &[u8]) {
+        let end = start + came.len() as u64;
         for (range, bytes) in self.ranges.iter().zip(&mut self.bytes) {
             let (from, to) = (range.start.max(start), range.end.min(end));
             if from < to {
-                bytes.extend_from_slice(&block[(from - start) as usize..(to - start) as usize]);
+                bytes.extend_from_slice(&came[(from - start) as usize..(to - start) as usize]);
             }
         }
+    }
+
+    /// Returns what has arrived, once the transfer has ended with this report.
+    fn end(&mut self, report: Report) -> Ranges {
+        for (offset, bytes) in self.blocks.take_pieces() {
+            self.take(offset, &bytes);
+        }
+        let length = self.blocks.length().unwrap_or_default();
+        Ranges { bytes: std::mem::take(&mut self.bytes), length, report }
     }
 }
 
@@ -83,11 +90,10 @@ impl Future for RangesTransfer {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Ranges>> {
         let this = self.get_mut();
-        while let Some(block) = ready!(this.blocks.poll_next(context)) {
-            this.take(&block);
+        while let Some((block, bytes)) = ready!(this.blocks.poll_next(context)) {
+            this.take(block * BLOCK_BYTES as u64, &bytes);
         }
         let report = ready!(Pin::new(&mut this.transfer).poll(context))?;
-        let length = this.blocks.length().unwrap_or_default();
-        Poll::Ready(Ok(Ranges { bytes: std::mem::take(&mut this.bytes), length, report }))
+        Poll::Ready(Ok(this.end(report)))
     }
 }

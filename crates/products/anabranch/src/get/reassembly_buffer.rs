@@ -41,6 +41,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The number and the bytes of a block.
 pub(super) type Block = (u64, Vec<u8>);
 
+/// The offset and the bytes of a part of the content that need not be a block.
+pub(super) type Piece = (u64, Vec<u8>);
+
 /// Holds the transfer's end of the buffer. All clones share one buffer.
 #[derive(Clone, Debug)]
 pub(super) struct ReassemblyBuffer {
@@ -71,6 +74,8 @@ struct State {
     next: u64,
     /// The blocks that have arrived and have not been taken.
     blocks: BTreeMap<u64, Vec<u8>>,
+    /// The pieces that were delivered in place of blocks.
+    pieces: Vec<Piece>,
     /// The horizon that the schedulers were told last.
     horizon: u64,
     /// Wakes the transfer when the horizon may have moved.
@@ -131,6 +136,17 @@ impl ReassemblyBuffer {
     /// Returns the number of bytes of a content that are wanted.
     pub(super) fn wanted_bytes(&self, id: &ContentId) -> u64 {
         self.shared.lock().selection.bytes_below(id.blocks(), id)
+    }
+
+    /// Returns the wanted ranges of bytes, in order; none if the whole content is wanted.
+    pub(super) fn wanted_ranges(&self) -> Vec<Range<u64>> {
+        self.shared.lock().selection.ranges().to_vec()
+    }
+
+    /// Delivers all wanted ranges of a content at once, in place of blocks.
+    pub(super) fn deliver(&self, id: ContentId, pieces: Vec<Piece>) {
+        let mut state = self.shared.lock();
+        (state.content, state.pieces) = (Some((id, Demands::default())), pieces);
     }
 
     /// Returns whether the whole content is wanted.
@@ -304,6 +320,11 @@ impl ReadHalf {
             self.shared.notify();
         }
         None
+    }
+
+    /// Takes the pieces that were delivered in place of blocks, once [`next`](Self::next) has returned `None`.
+    pub(super) fn take_pieces(&self) -> Vec<Piece> {
+        std::mem::take(&mut self.shared.lock().pieces)
     }
 
     /// Returns the length of the whole content; `None` while it is unknown.

@@ -1,36 +1,39 @@
-//! Selects the blocks of a content that are wanted, if not all are.
+//! Selects the parts of a content that are wanted, if not all are.
 
 use std::ops::Range;
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 
-/// Selects the wanted blocks of a content.
+/// Selects the wanted parts of a content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Selection {
     /// All blocks.
     #[default]
     Whole,
-    /// The blocks in these ranges, which are in order and do not touch.
-    Blocks(Vec<Range<u64>>),
+    /// Ranges of bytes, and the blocks that have them. Both are in order; blocks do not touch.
+    Ranges { bytes: Vec<Range<u64>>, blocks: Vec<Range<u64>> },
 }
 
+/// Two ranges of bytes with no longer gap than this between them are fetched as one, because the head of an
+/// answer has more bytes.
+const GAP_BYTES: u64 = 256;
+
 impl Selection {
-    /// Returns the blocks that have bytes in these ranges.
+    /// Selects these ranges of bytes.
     pub(super) fn of_bytes(ranges: &[Range<u64>]) -> Self {
         let block = BLOCK_BYTES as u64;
-        let filled = ranges.iter().filter(|range| range.start < range.end);
-        let mut blocks: Vec<Range<u64>> =
-            filled.map(|range| range.start / block..range.end.div_ceil(block)).collect();
-        blocks.sort_by_key(|range| range.start);
-        let mut merged: Vec<Range<u64>> = Vec::new();
-        for range in blocks {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => merged.push(range),
-            }
+        let bytes: Vec<Range<u64>> = ranges.iter().filter(|range| range.start < range.end).cloned().collect();
+        let blocks = bytes.iter().map(|range| range.start / block..range.end.div_ceil(block)).collect();
+        Self::Ranges { blocks: merged(blocks, 0), bytes: merged(bytes, GAP_BYTES) }
+    }
+
+    /// Returns the wanted ranges of bytes; none if the whole content is wanted.
+    pub(super) fn ranges(&self) -> &[Range<u64>] {
+        match self {
+            Self::Whole => &[],
+            Self::Ranges { bytes, .. } => bytes,
         }
-        Self::Blocks(merged)
     }
 
     /// Returns whether all blocks are wanted.
@@ -42,7 +45,7 @@ impl Selection {
     pub(super) fn has(&self, block: u64) -> bool {
         match self {
             Self::Whole => true,
-            Self::Blocks(ranges) => {
+            Self::Ranges { blocks: ranges, .. } => {
                 let after = ranges.partition_point(|range| range.end <= block);
                 ranges.get(after).is_some_and(|range| range.contains(&block))
             }
@@ -54,7 +57,7 @@ impl Selection {
     pub(super) fn next(&self, block: u64, blocks: u64) -> u64 {
         let next = match self {
             Self::Whole => block,
-            Self::Blocks(ranges) => {
+            Self::Ranges { blocks: ranges, .. } => {
                 let after = ranges.partition_point(|range| range.end <= block);
                 ranges.get(after).map_or(blocks, |range| range.start.max(block))
             }
@@ -70,9 +73,22 @@ impl Selection {
         };
         match self {
             Self::Whole => bytes(0..end),
-            Self::Blocks(ranges) => ranges.iter().cloned().map(bytes).sum(),
+            Self::Ranges { blocks: ranges, .. } => ranges.iter().cloned().map(bytes).sum(),
         }
     }
+}
+
+/// Returns these ranges in order, those joined that overlap or have at most `gap` between them.
+fn merged(mut ranges: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(gap) => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 #[cfg(test)]
@@ -84,7 +100,10 @@ mod tests {
         let block = BLOCK_BYTES as u64;
         let all = [5 * block..5 * block + 1, 0..1, 10..block + 1, 7..7, 3 * block - 1..3 * block];
         let selection = Selection::of_bytes(&all);
-        assert_eq!(selection, Selection::Blocks(vec![0..3, 5..6]));
+        let Selection::Ranges { blocks, .. } = &selection else { panic!("{selection:?}") };
+        assert_eq!(*blocks, [0..3, 5..6]);
+        let bytes = [0..block + 1, 3 * block - 1..3 * block, 5 * block..5 * block + 1];
+        assert_eq!(selection.ranges(), bytes, "a short gap is fetched too");
         let has: Vec<u64> = (0..8).filter(|block| selection.has(*block)).collect();
         assert_eq!(has, [0, 1, 2, 5]);
         let next: Vec<u64> = (0..8).map(|block| selection.next(block, 7)).collect();

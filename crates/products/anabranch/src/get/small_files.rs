@@ -9,7 +9,6 @@ mod progress;
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_algo::{Machine as _, Output, Time};
@@ -20,14 +19,14 @@ use anabranch_mirror::file_scheduler::{
 };
 use anabranch_mirror::url::Url;
 use anabranch_mmtp::ContentId;
-use anabranch_net::Egress;
 
 use super::event_loop::{Context, EventLoop};
+use super::file_connections::FileConnections;
 use super::name_lookup::look_up;
 use super::origin::{Origin, host, origin};
 use super::rate_meter::RateMeter;
 use super::request::Request;
-use super::routes::{Route, all_lead, ends, host_of, new_ends};
+use super::routes::{all_lead, host_of};
 use super::server_status::ServerStatus;
 use super::writer::Writer;
 use crate::error::ErrorKind;
@@ -81,12 +80,9 @@ pub(super) struct ByteTotals {
 
 /// The state of a transfer of small files: the scheduler, the servers and the routes to them.
 pub(super) struct SmallFiles<'a> {
-    machine: FileScheduler,
+    connections: FileConnections<'a>,
     items: &'a [FileJob],
     servers: Vec<ServerState>,
-    routes: Vec<Route>,
-    /// The local ends to use; if empty, every usable one.
-    named: &'a [Egress],
     coming: BTreeMap<FetchId, PartialBody>,
     writer: Writer,
     directory: Arc<Directory>,
@@ -172,11 +168,9 @@ impl<'a> SmallFiles<'a> {
         let now = events.world.now();
         let writer = Writer::start(Some(&events.world.waker()))?;
         let mut new = Self {
-            machine: FileScheduler::new(&wanted, PIPELINE_MAX),
+            connections: FileConnections::new(FileScheduler::new(&wanted, PIPELINE_MAX), &request.links.ends),
             items,
             servers,
-            routes: Vec::new(),
-            named: &request.links.ends,
             coming: BTreeMap::new(),
             writer,
             directory: Arc::clone(directory),
@@ -204,69 +198,19 @@ impl<'a> SmallFiles<'a> {
         look_up(&hosts, "what arrived is kept", events)?;
         let cx = &mut events.context();
         let mut error = None;
-        for number in 0..self.servers.len() {
-            let why = match self.ends(number, cx) {
-                Ok(found) => {
-                    let is_none = found.is_empty();
-                    self.connect(number, found);
-                    is_none.then(|| "no route to it".to_owned())
-                }
-                Err(why) => Some(why),
-            };
-            let server = number as ServerId;
-            if !self.routes.iter().any(|route| route.mirror == server) {
-                let why = why.unwrap_or_else(|| "too many routes".into());
-                let status = &mut self.servers[number].status;
+        for (server, state) in (0..).zip(&mut self.servers) {
+            if let Err(why) = self.connections.connect(server, &state.url, cx) {
+                let status = &mut state.status;
                 cx.observer.notice(&format!("{}: {why}", status.name));
                 error = Some(format!("{}: {why}", status.name));
                 (status.out, status.code) = (Some(why), ErrorKind::Unreachable);
-                self.machine.handle(cx.now(), Input::Useless { server });
+                self.connections.machine.handle(cx.now(), Input::Useless { server });
             }
         }
         if self.servers.is_empty() {
             Ok(())
         } else {
-            all_lead(self.named, &self.routes, error.as_deref(), cx.world)
-        }
-    }
-
-    /// Returns the local end and the remote address of every route to a server.
-    fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
-        let url = &self.servers[number].url;
-        let proxied = cx.world.is_proxied(url.as_str());
-        ends(url, proxied, self.named, cx.world)
-    }
-
-    /// Adds routes to a server, each with a second connection where the scheduler allows one.
-    fn connect(&mut self, number: usize, found: impl IntoIterator<Item = (Egress, SocketAddr)>) {
-        let server = number as ServerId;
-        for (via, peer) in found {
-            let Some(first) = self.machine.add_connection(server) else { break };
-            let second = self.machine.add_second_connection(first);
-            for _ in [Some(first), second].into_iter().flatten() {
-                let (via, address) = (via.clone(), peer.ip());
-                self.routes.push(Route {
-                    mirror: server,
-                    via,
-                    address,
-                    shut: None,
-                    is_down: false,
-                    is_held: false,
-                });
-            }
-        }
-    }
-
-    /// Adds routes to servers over links that have appeared.
-    fn add_connections(&mut self, cx: &mut Context<'_, '_>) {
-        for number in 0..self.servers.len() {
-            let server = number as ServerId;
-            if !self.machine.is_closed(server)
-                && let Ok(found) = self.ends(number, cx)
-            {
-                let found: Vec<_> = new_ends(&self.routes, server, found).collect();
-                self.connect(number, found);
-            }
+            all_lead(self.connections.named, &self.connections.routes, error.as_deref(), cx.world)
         }
     }
 
@@ -274,10 +218,12 @@ impl<'a> SmallFiles<'a> {
     fn drain(&mut self, cx: &mut Context<'_, '_>) -> Time {
         let now = cx.now();
         loop {
-            match self.machine.poll(now) {
+            match self.connections.machine.poll(now) {
                 Output::Wait(until) => return until,
                 Output::Send(Command::Fetch { connection, fetch, file, url_index }) => {
-                    let (Some(item), Some(end)) = (self.items.get(file), self.routes.get(connection)) else {
+                    let (Some(item), Some(end)) =
+                        (self.items.get(file), self.connections.routes.get(connection))
+                    else {
                         continue;
                     };
                     let Some(url) = item.urls.get(url_index) else { continue };
@@ -361,10 +307,10 @@ impl<'a> SmallFiles<'a> {
         if let Some(coming) = self.coming.get_mut(&id) {
             coming.page = head.content_type.as_deref().is_some_and(is_page);
         }
-        if let Some(route) = self.routes.get(connection_of(id)) {
+        if let Some(route) = self.connections.routes.get(connection_of(id)) {
             self.servers[usize::from(route.mirror)].status.fault = None;
         }
-        self.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
+        self.connections.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
         if head.length.is_some_and(|length| length != item.bytes) {
             cx.world.cancel(id);
             self.wrong(now, id, cx.observer);
@@ -376,7 +322,7 @@ impl<'a> SmallFiles<'a> {
         let Some(coming) = self.coming.get_mut(&id) else { return };
         coming.bytes.extend_from_slice(bytes);
         let came = coming.bytes.len() as u64;
-        self.machine.handle(now, Input::Bytes { fetch: id, bytes: bytes.len() as u64 });
+        self.connections.machine.handle(now, Input::Bytes { fetch: id, bytes: bytes.len() as u64 });
         if came > item.bytes {
             cx.world.cancel(id);
             self.wrong(now, id, cx.observer);
@@ -389,13 +335,15 @@ impl<'a> SmallFiles<'a> {
         let mismatch = item.hash.mismatch(bytes);
         let is_contradiction = matches!(mismatch, Some(Mismatch::Contradiction(_)));
         if bytes.len() as u64 == item.bytes && (mismatch.is_none() || is_contradiction) {
-            if let (Some(Mismatch::Contradiction(why)), Some(file)) = (mismatch, self.machine.file_of(id)) {
+            if let (Some(Mismatch::Contradiction(why)), Some(file)) =
+                (mismatch, self.connections.machine.file_of(id))
+            {
                 self.contradictions.insert(file, format!("what came{why}"));
             }
-            if let Some(route) = self.routes.get(connection_of(id)) {
+            if let Some(route) = self.connections.routes.get(connection_of(id)) {
                 self.servers[usize::from(route.mirror)].is_right = true;
             }
-            self.machine.handle(now, Input::Done { fetch: id, valid: true });
+            self.connections.machine.handle(now, Input::Done { fetch: id, valid: true });
         } else {
             self.wrong(now, id, observer);
         }
@@ -403,7 +351,7 @@ impl<'a> SmallFiles<'a> {
 
     /// Returns the file that a request is for. If the request is over, drops its body and returns `None`.
     fn item(&mut self, id: FetchId) -> Option<&'a FileJob> {
-        let file = self.machine.file_of(id);
+        let file = self.connections.machine.file_of(id);
         if file.is_none() {
             self.coming.remove(&id);
         }
@@ -415,10 +363,10 @@ impl<'a> SmallFiles<'a> {
     fn wrong(&mut self, now: Time, id: FetchId, observer: &mut Observer<'_>) {
         let Some(item) = self.item(id) else { return };
         let page = self.coming.remove(&id).is_some_and(|coming| coming.page);
-        if page && !item.may_be_page() && self.machine.was_unpipelined(id) {
+        if page && !item.may_be_page() && self.connections.machine.was_unpipelined(id) {
             let why = "a web page came instead of the file: perhaps this network wants a login first";
             return self.failed(now, id, &FetchError::NotTheFile(why.to_owned()), observer);
         }
-        self.machine.handle(now, Input::Done { fetch: id, valid: false });
+        self.connections.machine.handle(now, Input::Done { fetch: id, valid: false });
     }
 }

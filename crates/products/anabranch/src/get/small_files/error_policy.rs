@@ -15,13 +15,15 @@ use crate::get::server_status::{code, describe, pause};
 impl SmallFiles<'_> {
     /// Shuts every route between the server and the local end of route `p`.
     fn shut(&mut self, now: Time, p: usize, error: &FetchError, observer: &mut Observer<'_>) {
-        let Some((mirror, via)) = self.routes.get(p).map(|route| (route.mirror, route.via.clone())) else {
+        let Some((mirror, via)) =
+            self.connections.routes.get(p).map(|route| (route.mirror, route.via.clone()))
+        else {
             return;
         };
-        for (connection, end) in self.routes.iter_mut().enumerate() {
+        for (connection, end) in self.connections.routes.iter_mut().enumerate() {
             if end.mirror == mirror && end.via == via {
                 end.shut = Some(error.to_string());
-                self.machine.handle(now, Input::Down { connection });
+                self.connections.machine.handle(now, Input::Down { connection });
             }
         }
         let name = &self.servers[usize::from(mirror)].status.name;
@@ -38,12 +40,16 @@ impl SmallFiles<'_> {
         error: &FetchError,
         observer: &mut Observer<'_>,
     ) -> bool {
-        let is_good =
-            self.machine.connections().nth(p).is_some_and(|connection| connection.counters.bytes > 0);
-        if !is_good && has_others(&self.routes, p) {
+        let is_good = self
+            .connections
+            .machine
+            .connections()
+            .nth(p)
+            .is_some_and(|connection| connection.counters.bytes > 0);
+        if !is_good && has_others(&self.connections.routes, p) {
             return false;
         }
-        let Some(route) = self.routes.get(p) else { return false };
+        let Some(route) = self.connections.routes.get(p) else { return false };
         let server = &mut self.servers[usize::from(route.mirror)];
         server.refusals += 1;
         if !server.is_right && server.refusals >= BAD_FILES_MAX {
@@ -59,16 +65,18 @@ impl SmallFiles<'_> {
     }
 
     pub(super) fn failed(&mut self, now: Time, id: FetchId, error: &FetchError, observer: &mut Observer<'_>) {
-        let file = self.machine.file_of(id);
+        let file = self.connections.machine.file_of(id);
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
         let p = connection_of(id);
         // A server may answer for ever that it is unavailable for now, so this does not count as an answer.
         self.answers += u64::from(code(error) != ErrorKind::Unreachable);
-        if let Some(route) = self.routes.get(p) {
+        if let Some(route) = self.connections.routes.get(p) {
             self.servers[usize::from(route.mirror)].status.answered(error);
         }
-        if let (FetchError::Forbidden { .. }, Some(route), Some(file)) = (error, self.routes.get(p), file) {
+        if let (FetchError::Forbidden { .. }, Some(route), Some(file)) =
+            (error, self.connections.routes.get(p), file)
+        {
             let server = &mut self.servers[usize::from(route.mirror)];
             let why = describe(error, server.trusted);
             if server.forbids.is_none() {
@@ -87,8 +95,8 @@ impl SmallFiles<'_> {
             // Some servers answer with status 403 for every file that they do not have.
             FetchError::NotFound(_) | FetchError::Forbidden { status: 403, .. } => Failure::NotFound,
             // The response is too long for this file; with pipelining it may belong to another request.
-            FetchError::Refused(_) if !self.machine.was_unpipelined(id) => {
-                self.machine.handle(now, Input::Done { fetch: id, valid: false });
+            FetchError::Refused(_) if !self.connections.machine.was_unpipelined(id) => {
+                self.connections.machine.handle(now, Input::Done { fetch: id, valid: false });
                 return;
             }
             FetchError::Forbidden { status: 401, .. } | FetchError::Refused(_) | FetchError::Encoded(_)
@@ -97,19 +105,19 @@ impl SmallFiles<'_> {
                 Failure::NotFound
             }
             // A captive portal or an intercepting proxy may be on this route alone.
-            _ if has_others(&self.routes, p) => {
-                self.machine.handle(now, Input::Failed { fetch: id, failure: Failure::Broken });
+            _ if has_others(&self.connections.routes, p) => {
+                self.connections.machine.handle(now, Input::Failed { fetch: id, failure: Failure::Broken });
                 self.shut(now, p, error, observer);
                 return;
             }
             _ => Failure::Useless,
         };
         if failure == Failure::Useless
-            && let Some(route) = self.routes.get(p)
+            && let Some(route) = self.connections.routes.get(p)
         {
             let server = &mut self.servers[usize::from(route.mirror)];
             server.status.give_up(error, server.trusted, observer);
         }
-        self.machine.handle(now, Input::Failed { fetch: id, failure });
+        self.connections.machine.handle(now, Input::Failed { fetch: id, failure });
     }
 }

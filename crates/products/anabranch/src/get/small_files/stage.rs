@@ -8,7 +8,6 @@ use super::SmallFiles;
 use crate::get::event_loop::{Context, Liveness, Poll, Stage};
 use crate::get::link_policy::Carried;
 use crate::get::server_status::faults;
-use crate::get::world::Hold;
 use crate::{Progress, Result};
 
 impl Stage for SmallFiles<'_> {
@@ -18,11 +17,11 @@ impl Stage for SmallFiles<'_> {
         // While the writer has no room no response is read, so no server counts as silent.
         if self.writer.has_room() {
             if std::mem::take(&mut self.is_paused) {
-                self.machine.handle(cx.now(), Input::Resumed);
+                self.connections.machine.handle(cx.now(), Input::Resumed);
             }
             until = self.drain(cx);
         }
-        if self.machine.remaining() == 0 && self.writer.waiting() == 0 {
+        if self.connections.machine.remaining() == 0 && self.writer.waiting() == 0 {
             return Ok(Poll::Done);
         }
         self.is_paused |= !self.writer.has_room();
@@ -40,27 +39,21 @@ impl Stage for SmallFiles<'_> {
                 Answer::Done { id } => self.done(now, id, cx.observer),
                 Answer::Failed { id, error } => self.failed(now, id, &error, cx.observer),
                 Answer::Sample { route, sample } => {
-                    self.machine.handle(now, Input::Sample { connection: route, rtt: sample.rtt });
+                    self.connections
+                        .machine
+                        .handle(now, Input::Sample { connection: route, rtt: sample.rtt });
                 }
             }
         }
         Ok(())
     }
 
-    /// A link that waits again is used to the end of this stage: its requests are small.
     fn on_links(&mut self, cx: &mut Context<'_, '_>) {
-        for (connection, route) in self.routes.iter_mut().enumerate() {
-            if route.shut.is_none() && cx.world.held(&route.via) == Some(Hold::Spent) {
-                route.shut = Some("the link has carried its cap".to_owned());
-                self.machine.handle(cx.now(), Input::Down { connection });
-            }
-        }
-        self.add_connections(cx);
+        self.connections.refresh(self.servers.iter().map(|server| &server.url), cx);
     }
 
     fn carried(&self) -> Option<Carried> {
-        let received = self.machine.connections().map(|connection| connection.counters.received_bytes);
-        Some(self.routes.iter().map(|route| route.via.clone()).zip(received).collect())
+        Some(self.connections.carried())
     }
 
     fn listens(&self) -> bool {
@@ -68,8 +61,7 @@ impl Stage for SmallFiles<'_> {
     }
 
     fn liveness(&mut self) -> Option<Liveness> {
-        let bytes: u64 =
-            self.machine.connections().map(|connection| connection.counters.received_bytes).sum();
+        let bytes = self.connections.received_bytes();
         // A slow disk must not count as silence of the servers.
         Some(Liveness { who: "mirror", heard: bytes + self.answers, busy: self.writer.waiting() > 0 })
     }
