@@ -32,7 +32,8 @@ class FileSystem(AbstractFileSystem):
     def __init__(self, mirrors: Mirrors | None = None, **options: Any) -> None:
         own = {name: options.pop(name) for name in _FSSPEC_OPTIONS & options.keys()}
         super().__init__(**own)
-        self._mirrors = mirrors
+        named = self._strip_protocol
+        self._mirrors = {named(start): named(list(others)) for start, others in (mirrors or {}).items()}
         self._options = options
         self._shared: tuple[int, anabranch.Client] | None = None
 

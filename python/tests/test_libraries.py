@@ -41,6 +41,15 @@ class Libraries(unittest.TestCase):
         parts = fs.cat_ranges([path, other, path, path + "x"], [0, 5, -7, 0], [9, 20, None, 1])
         self.assertEqual(parts[:3], [DATA[:9], DATA[::-1][5:20], DATA[-7:]])
         self.assertIsInstance(parts[3], FileNotFoundError)
+        # A mirror may also be named as the file system names its files.
+        prefixed = {"anabranch+" + start: others for start, others in self.mirrors.items()}
+        many, _ = fsspec.url_to_fs(url, mirrors=prefixed)
+        starts = list(range(0, len(DATA), 20_000))
+        self.two.requests.clear()
+        parts = many.cat_ranges([path] * len(starts), starts, [start + 100 for start in starts])
+        self.assertEqual(parts, [DATA[start : start + 100] for start in starts])
+        self.assertTrue(any(range == "bytes=20000-20099" for _, _, range in self.one.requests + self.two.requests))
+        self.assertTrue(self.two.requests)
         with tempfile.TemporaryDirectory() as directory:
             local = os.path.join(directory, "f")
             fs.get([path], os.path.join(directory, "new") + "/")

@@ -48,7 +48,7 @@ pub use connection::{UNRESPONSIVE_AFTER, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
 pub use connection_pair::KEEPALIVE_REQUESTS_DEFAULT;
 
 use crate::fetch_id::fetch_id;
-use connection::{Connection, Request};
+use connection::{Connection, HEAD_BYTES, Request};
 use connection_pair::{ConnectionLimit, ConnectionPair};
 
 /// The most servers that one scheduler uses.
@@ -60,6 +60,11 @@ pub const TRIES_MAX: u32 = 10;
 pub const BAD_FILES_MAX: u32 = 8;
 /// The most outstanding requests of all connections together.
 pub const ALL_OUTSTANDING_MAX: usize = 2_048;
+/// The most outstanding requests of one connection, unless files are so small that these have less than
+/// [`PIPELINED_BYTES`].
+pub const PIPELINED_FILES: usize = 64;
+/// The bytes that the outstanding requests for tiny files may have on one connection.
+pub const PIPELINED_BYTES: u64 = 256 << 10;
 /// How often a connection without work is compared again with those that have requests.
 const TAIL_TICK: Span = Span::from_millis(50);
 
@@ -119,9 +124,11 @@ pub struct FileScheduler {
 
 impl FileScheduler {
     /// Creates a scheduler for the files `wanted`, without connections. URLs of servers beyond the first
-    /// [`SERVERS_MAX`] are ignored. The client pipelines at most `outstanding_max` requests on a connection.
+    /// [`SERVERS_MAX`] are ignored. The client pipelines at most `pipeline_max` requests on a connection; of
+    /// files that are not tiny, the scheduler has at most [`PIPELINED_FILES`] outstanding.
     #[must_use]
-    pub fn new(wanted: &[FileSpec], outstanding_max: usize) -> Self {
+    pub fn new(wanted: &[FileSpec], pipeline_max: usize) -> Self {
+        let outstanding_max = outstanding_max(wanted, pipeline_max);
         let files = wanted.iter().map(|wanted| File {
             bytes: wanted.bytes,
             urls: wanted
@@ -360,6 +367,14 @@ impl FileScheduler {
             self.requeue(request.file);
         }
     }
+}
+
+/// Returns the most outstanding requests of one connection for files of this mean size.
+fn outstanding_max(wanted: &[FileSpec], pipeline_max: usize) -> usize {
+    let all = wanted.iter().map(|file| file.bytes.saturating_add(HEAD_BYTES));
+    let bytes = all.fold(0, u64::saturating_add);
+    let of_tiny = PIPELINED_BYTES.saturating_mul(wanted.len() as u64).checked_div(bytes).unwrap_or(0);
+    usize::try_from(of_tiny).unwrap_or(usize::MAX).max(PIPELINED_FILES).min(pipeline_max)
 }
 
 impl Machine for FileScheduler {

@@ -17,7 +17,7 @@ pub const WINDOW_MAX_BYTES: u64 = 8 << 20;
 /// How long a connection with requests may be silent until it counts as failed.
 pub const UNRESPONSIVE_AFTER: Span = Span::from_secs(10);
 /// The assumed size of an answer's head, in bytes.
-const HEAD_BYTES: u64 = 400;
+pub(super) const HEAD_BYTES: u64 = 400;
 /// The silence after which a connection counts as slow, or four round trips if that is longer.
 const SLOW_AFTER: Span = Span::from_secs(1);
 

@@ -15,7 +15,7 @@ pub(super) const FETCHES_MAX: usize = 4096;
 
 /// The largest number of unanswered requests on one connection, including the request that is being
 /// answered. Further fetches of the route wait.
-pub const PIPELINE_MAX: usize = 64;
+pub const PIPELINE_MAX: usize = 256;
 
 /// The number of bytes of the file that [`RequestKind::Metadata`] asks for. Together with the answer's
 /// header fields they fill the initial window of a TCP sender, ten segments (RFC 6928). So they cost no

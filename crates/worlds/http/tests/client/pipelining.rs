@@ -119,10 +119,11 @@ fn no_more_than_a_named_number_goes_out() {
         serve(from, to);
     });
     let mut client = client();
-    for id in 0..100 {
+    let all = PIPELINE_MAX as u64 + 36;
+    for id in 0..all {
         client.fetch(id, range(&server.url("/f"), id, id + 10, LENGTH as u64));
     }
-    for (id, bytes) in outcomes(&mut client, 100) {
+    for (id, bytes) in outcomes(&mut client, all as usize) {
         assert_eq!(bytes.unwrap(), file(LENGTH)[id as usize..id as usize + 10]);
     }
     assert_eq!((most.load(Ordering::SeqCst), server.connections()), (PIPELINE_MAX, 1));
