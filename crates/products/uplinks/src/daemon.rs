@@ -79,7 +79,8 @@ fn program(wanted: &Wanted, before: &Wanted, policy: &Policy) -> Program {
         servers: Vec::new(),
         without: wanted.without.clone(),
         ids: wanted.ids.clone(),
-        kept: wanted.kept.clone(),
+        // What works may be lost before the kernel is told. Only the decider knows whether another works.
+        kept: wanted.ids.keys().chain(&wanted.kept).copied().collect(),
         fullmesh: policy.fullmesh,
         leaves_others: true,
     }

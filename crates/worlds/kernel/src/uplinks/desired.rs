@@ -116,11 +116,12 @@ fn adapt(desired: &mut DesiredConfig, program: &Program, current: &CurrentConfig
     let without: Vec<_> = program.without.iter().filter_map(index).collect();
     let is_out = |e: &mut Endpoint| e.device.is_some_and(|device| without.contains(&device));
     desired.withheld = desired.endpoints.extract_if(.., is_out).collect();
-    let is_kept = |found: &&Endpoint| program.kept.contains(&found.ip) && is_ours(ours, found);
+    let is_kept = |found: &&Endpoint| {
+        let is_usable = with_ip(&desired.endpoints, found).is_some();
+        program.kept.contains(&found.ip) && is_ours(ours, found) && !is_usable
+    };
     let kept: Vec<_> = current.endpoints.iter().filter(is_kept).copied().collect();
-    for list in [&mut desired.endpoints, &mut desired.withheld] {
-        list.retain(|e| kept.iter().all(|kept| kept.ip != e.ip));
-    }
+    desired.withheld.retain(|e| with_ip(&kept, e).is_none());
     desired.endpoints.extend(kept);
     desired.renewed.clone_from(&program.renewed);
 }

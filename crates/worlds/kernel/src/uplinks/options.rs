@@ -51,7 +51,7 @@ pub struct Program {
     pub ids: BTreeMap<IpAddr, u8>,
     /// Addresses whose endpoints are made anew this time, so that connections open new subflows from them.
     pub renewed: Vec<IpAddr>,
-    /// Addresses whose endpoints stay as they are, though their interface cannot be used now.
+    /// Addresses whose endpoints stay as they are while their interface cannot be used.
     pub kept: Vec<IpAddr>,
     /// Whether every endpoint opens subflows to all addresses of the peer.
     pub fullmesh: bool,

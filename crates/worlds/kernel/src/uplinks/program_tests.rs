@@ -69,6 +69,16 @@ fn a_kept_endpoint_outlives_its_interface() {
 }
 
 #[test]
+fn a_kept_endpoint_changes_while_its_interface_works() {
+    let mut now = current();
+    let (plan, _) = planned(Program::default(), &mut now, &Journal::default());
+    let kept = vec!["10.9.8.7".parse().unwrap()];
+    let program = Program { fullmesh: true, kept, ..Program::default() };
+    let (_, lines) = planned(program, &mut now, &plan.after());
+    assert!(lines.iter().any(|line| line.contains("10.9.8.7") && line.contains("fullmesh")), "{lines:?}");
+}
+
+#[test]
 fn endpoints_of_others_are_left_and_said() {
     let mut now = current();
     let other = Endpoint {
