@@ -91,7 +91,7 @@ impl Rpc {
                 (response(&Value::Null, Err(failure.clone())), failure.http_status())
             }
         };
-        Reply { text: answer.to_string(), http_status: status, ..call.reply }
+        Reply { text: serde_json::to_string(&answer).unwrap_or_default(), http_status: status, ..call.reply }
     }
 }
 
@@ -146,7 +146,7 @@ impl Call<'_> {
             };
             let params = call.get("params").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             match self.call(method, params, true) {
-                Ok(result) => json!([result]),
+                Ok(result) => Value::Array(vec![result]),
                 Err(failure) => failure.value(),
             }
         };

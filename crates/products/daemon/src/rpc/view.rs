@@ -1,12 +1,14 @@
 //! A job as answers show it: all values are texts, as in aria2.
 
+use std::path::PathBuf;
+
 use anabranch::{PathProgress, Progress};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::daemon::State;
-use crate::destination::Base;
+use crate::destination::{Base, Destination};
 use crate::job::{Job, Known, Source, Status};
 
 /// The bytes of a piece. Pieces are only shown: bytes are verified in blocks of another size.
@@ -25,20 +27,24 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Returns what is known of a job, with the numbers of its transfer if it is active.
-fn known(state: &State, job: &Job) -> Known {
-    let mut known = job.known.clone();
-    let transfer = state.transfer(job.gid).filter(|_| job.status == Status::Active);
-    if let Some(progress) = transfer.map(|transfer| transfer.progress())
-        && let Some(total_bytes) = progress.total_bytes
-    {
-        known.total_bytes = total_bytes;
+/// The length of a job's content and what has arrived of it, in bytes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    total_bytes: u64,
+    done_bytes: u64,
+}
+
+/// Returns the sizes of a job, with the numbers of its transfer if it is active.
+fn sizes(state: &State, job: &Job) -> Sizes {
+    let Known { total_bytes, done_bytes, .. } = job.known;
+    let known = Sizes { total_bytes, done_bytes };
+    let of_transfer = live(state, job, |progress| {
+        let total_bytes = progress.total_bytes?;
         // A run begins at zero, until it has looked at what earlier runs left.
-        if progress.done_bytes > 0 {
-            known.done_bytes = progress.done_bytes;
-        }
-    }
-    known
+        let done_bytes = if progress.done_bytes > 0 { progress.done_bytes } else { known.done_bytes };
+        Some(Sizes { total_bytes, done_bytes })
+    });
+    of_transfer.flatten().unwrap_or(known)
 }
 
 /// Shows the progress of an active job to `look`; `None` for another job.
@@ -53,16 +59,24 @@ pub(super) fn speed(state: &State, job: &Job) -> u64 {
     live(state, job, sum).unwrap_or_default()
 }
 
+/// Returns where a job's file goes, as far as its options say.
+fn place(base: &Base, job: &Job) -> Destination {
+    base.named(&job.options).unwrap_or_else(|_| Destination { dir: base.path().to_owned(), file: None })
+}
+
 /// Returns the directory of a job.
 pub(super) fn directory(base: &Base, job: &Job) -> String {
-    let place = base.named(&job.options).map(|place| place.dir);
-    place.unwrap_or_else(|_| base.path().to_owned()).to_string_lossy().into_owned()
+    text(place(base, job).dir)
+}
+
+fn text(path: PathBuf) -> String {
+    path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
 /// Shows a job.
 pub(super) fn status(state: &State, base: &Base, job: &Job, keys: &Keys<'_>) -> Value {
     let mut shown = Map::new();
-    let known = known(state, job);
+    let known = sizes(state, job);
     let is_open = |path: &&PathProgress| path.state == anabranch::PathState::Open;
     let connections = || {
         let count = live(state, job, |progress| progress.paths.iter().filter(is_open).count());
@@ -86,7 +100,7 @@ pub(super) fn status(state: &State, base: &Base, job: &Job, keys: &Keys<'_>) -> 
     put("connections", &|| number(connections() as u64));
     put("numPieces", &|| number(known.total_bytes.div_ceil(PIECE_BYTES)));
     put("pieceLength", &|| number(PIECE_BYTES));
-    put("bitfield", &|| bitfield(job.status, &known).map(Value::String));
+    put("bitfield", &|| bitfield(job.status, known.total_bytes).map(Value::String));
     put("dir", &|| Some(json!(directory(base, job))));
     put("files", &|| Some(files(state, base, job)));
     let end = job.end.as_ref();
@@ -98,8 +112,8 @@ pub(super) fn status(state: &State, base: &Base, job: &Job, keys: &Keys<'_>) -> 
 }
 
 /// Returns which pieces are there, one bit each in hexadecimal digits. It is only known when all are.
-fn bitfield(status: Status, known: &Known) -> Option<String> {
-    let pieces = known.total_bytes.div_ceil(PIECE_BYTES);
+fn bitfield(status: Status, total_bytes: u64) -> Option<String> {
+    let pieces = total_bytes.div_ceil(PIECE_BYTES);
     if status != Status::Complete || pieces == 0 || pieces > 1 << 20 {
         return None;
     }
@@ -115,8 +129,8 @@ fn bitfield(status: Status, known: &Known) -> Option<String> {
 
 /// Shows the files of a job: one, as the files of a Metalink are not known apart.
 pub(super) fn files(state: &State, base: &Base, job: &Job) -> Value {
-    let known = known(state, job);
-    let path = if known.path.is_empty() { likely_path(base, job) } else { known.path };
+    let known = sizes(state, job);
+    let path = if job.known.path.is_empty() { likely_path(base, job) } else { job.known.path.clone() };
     let mut file = json!({
         "index": "1",
         "path": path,
@@ -139,7 +153,7 @@ fn likely_path(base: &Base, job: &Job) -> String {
         let is_name = !name.is_empty() && !name.contains('/');
         is_name.then(|| place.dir.join(name))
     });
-    path.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+    path.map(text).unwrap_or_default()
 }
 
 /// Shows the URIs of a job, and which of them are used.
