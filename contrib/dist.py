@@ -3,6 +3,7 @@
 
     python3 contrib/dist.py                         # into target/dist: minutes; needs musl-tools and dpkg-deb
     sudo python3 contrib/dist.py --try              # and installs them on a clean Debian, and downloads there (debootstrap)
+    python3 contrib/dist.py --target aarch64-unknown-linux-musl     # for ARM; needs gcc-aarch64-linux-gnu and qemu-user-static
     python3 contrib/dist.py --target host --profile dev --quick     # of the tests' programs, in seconds
 
 * `anabranch-VERSION-x86_64-linux.tar.gz`: programs, manual pages, completions, systemd units, licences.
@@ -37,6 +38,8 @@ LAB = "anabranch-lab"
 #: The feature of anabranch-cli that builds every program.
 FEATURES = "all"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+#: Of each target that is not this machine's: what cross tools' names begin with, and what runs its programs here.
+FOREIGN = {"aarch64-unknown-linux-musl": ("aarch64-linux-gnu-", "qemu-aarch64-static")} if os.uname().machine != "aarch64" else {}
 #: The exit status if there is no clean Debian to try packages on.
 NOT_TRIED = 77
 SUMMARY = "multipath and multisource transport: downloads, proxies, MPTCP"
@@ -62,6 +65,9 @@ def build(options):
         target = os.path.join(target, options.target)
         cargo = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
         environment["RUSTFLAGS"] = f"--remap-path-prefix={cargo}=/cargo --remap-path-prefix={ROOT}=/src"
+        if options.target in FOREIGN:
+            cross, name = FOREIGN[options.target][0], options.target.replace("-", "_")
+            environment |= {f"CC_{name}": f"{cross}gcc", f"AR_{name}": f"{cross}ar", f"CARGO_TARGET_{name.upper()}_LINKER": f"{cross}gcc"}
     if not options.no_build:
         subprocess.run(argv, check=True, cwd=ROOT, env=environment)
     return pathlib.Path(target) / directory
@@ -78,19 +84,20 @@ def links_to_elf(path):
     return b"libelf.so" in path.read_bytes()
 
 
-def tree(built, scratch):
+def tree(built, scratch, target):
     """Lays out what is installed, below usr/."""
+    cross, *runner = FOREIGN.get(target, ("",))
     usr = scratch / "usr"
     for name, path in programs(built).items():
         place = usr / "bin" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, place)
-        subprocess.run(["strip", place], check=True)
+        subprocess.run([f"{cross}strip", place], check=True)
         place.chmod(0o755)
     main = usr / "bin" / "anabranch"
     pages = usr / "share/man/man1"
     pages.mkdir(parents=True)
-    subprocess.run([main, "man", pages], check=True)
+    subprocess.run([*runner, main, "man", pages], check=True)
     for page in sorted(pages.iterdir()):
         with gzip.GzipFile(f"{page}.gz", "wb", mtime=0) as packed:
             packed.write(page.read_bytes())
@@ -102,7 +109,7 @@ def tree(built, scratch):
     }.items():
         path = usr / "share" / place
         path.parent.mkdir(parents=True)
-        path.write_text(said(main, "completions", shell) + "\n")
+        path.write_text(said(*runner, main, "completions", shell) + "\n")
     units = usr / "lib/systemd/system"
     units.mkdir(parents=True)
     for unit in sorted((ROOT / "contrib").glob("*.service")):
@@ -177,7 +184,7 @@ def make(options):
                "compression": ["-Zgzip", "-z1"] if options.quick else ["-Zxz"]}
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        usr = tree(built, scratch)
+        usr = tree(built, scratch, options.target)
         whole, lab = split(usr, scratch)
         made = [
             archive(usr, f"anabranch-{details['version']}-{machine}-linux", out, when, 1 if options.quick else 9),
@@ -201,6 +208,8 @@ def attempt(options, made):
     listed = json.loads(next(options.out.glob("*.cdx.json")).read_text(encoding="utf-8"))
     names = {one["name"] for one in listed["components"]}
     assert "rustls" in names and "proptest" not in names, "the list of what the programs are built of is wrong"
+    if options.target in FOREIGN:
+        return foreign(options)
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch) / "root"
         try:
@@ -239,6 +248,27 @@ def attempt(options, made):
         finally:
             server.terminate()
             server.wait()
+
+
+def foreign(options):
+    """Downloads by the archive's program for another processor, as far as its emulator does."""
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["tar", "-xf", next(options.out.glob("*.tar.gz")), "-C", scratch, "--strip-components=1"], check=True)
+        served = pathlib.Path(scratch) / "served"
+        served.mkdir()
+        (served / "f").write_bytes(content := os.urandom(5_000_000))
+        server = subprocess.Popen([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", served, "26299"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(1)
+            digest = hashlib.sha256(content).hexdigest()
+            subprocess.run([FOREIGN[options.target][1], f"{scratch}/bin/anabranch", "get", "-q", "--checksum", digest, "-o",
+                            f"{scratch}/f", "http://127.0.0.1:26299/f"], check=True)
+            assert pathlib.Path(scratch, "f").read_bytes() == content
+        finally:
+            server.terminate()
+            server.wait()
+        print(f"{options.target}: downloads, in {FOREIGN[options.target][1]}")
 
 
 def installer(options, root, inside, digest, url):
