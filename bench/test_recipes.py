@@ -1,4 +1,4 @@
-"""Other programs download by `anabranch`, as docs/recipes.md says: pacman, yt-dlp, git-lfs. Each is the real program."""
+"""Other programs download by `anabranch`, as docs/recipes.md says: pacman, apt, yt-dlp, git-lfs. Each is the real program."""
 
 import base64
 import hashlib
@@ -96,6 +96,44 @@ class Recipes(unittest.TestCase):
         self.run_in("pacman", *paths, "--noconfirm", "-Sy", "thing")
         self.assertEqual((root / "content").read_bytes(), CONTENT)
         self.assertTrue(self.asked_by_us("thing-1-1"), self.server.agents)
+
+    @unittest.skipUnless(shutil.which("apt-get") and shutil.which("dpkg-deb"), "apt is not installed")
+    def test_apt(self):
+        (self.dir / "package/DEBIAN").mkdir(parents=True)
+        (self.dir / "package/content").write_bytes(CONTENT)
+        control = "Package: thing\nVersion: 1\nArchitecture: all\nMaintainer: A <a@example.org>\nDescription: a thing\n"
+        (self.dir / "package/DEBIAN/control").write_text(control)
+        served, mirror = self.dir / "served/debian", self.dir / "served/mirror"
+        served.mkdir()
+        self.run_in("dpkg-deb", "-Znone", "--root-owner-group", "--build", "package", served / "thing_1_all.deb")
+        packed = (served / "thing_1_all.deb").read_bytes()
+        packages = f"{control}Filename: ./thing_1_all.deb\nSize: {len(packed)}\nSHA256: {hashlib.sha256(packed).hexdigest()}\n\n".encode()
+        (served / "Packages").write_bytes(packages)
+        (served / "Release").write_text(f"Suite: x\nSHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n")
+        shutil.copytree(served, mirror)
+        for name in ("state/lists/partial", "cache/archives/partial", "etc", "methods"):
+            (self.dir / name).mkdir(parents=True)
+        for method in pathlib.Path("/usr/lib/apt/methods").iterdir():
+            (self.dir / "methods" / method.name).symlink_to(method)
+        (self.dir / "methods/anabranch+http").symlink_to(ROOT / "contrib/apt-anabranch")
+        (self.dir / "state/status").touch()
+        (self.dir / "etc/sources.list").write_text(f"deb [trusted=yes] anabranch+{self.url}/debian ./\n")
+        (self.dir / "apt.conf").write_text(
+            f'Dir::State "{self.dir}/state"; Dir::State::status "{self.dir}/state/status"; Dir::Cache "{self.dir}/cache"; Dir::Etc "{self.dir}/etc";'
+            f'Dir::Bin::methods "{self.dir}/methods"; APT::Sandbox::User ""; Acquire::Languages "none";'
+            f'Acquire::anabranch::Mirrors:: "{self.url}/debian/ {self.url}/mirror/"; Acquire::anabranch::Args "--timeout 20";')
+        self.env["APT_CONFIG"] = str(self.dir / "apt.conf")
+        self.run_in("apt-get", "update")
+        self.run_in("apt-get", "download", "thing")
+        self.assertEqual((self.dir / "thing_1_all.deb").read_bytes(), packed)
+        self.assertTrue(self.asked_by_us("/mirror/thing_1"), self.server.agents)
+        self.assertFalse(self.asked_by_us("/mirror/Release"), "only what has a hash comes from mirrors")
+        (served / "Packages").write_bytes(packages + b"\n")
+        (mirror / "Packages").write_bytes(packages + b"\n")
+        shutil.rmtree(self.dir / "state/lists")
+        (self.dir / "state/lists/partial").mkdir(parents=True)
+        with self.assertRaisesRegex(AssertionError, "wrong|hash|not the file"):
+            self.run_in("apt-get", "-o", "Acquire::Retries=0", "-o", "APT::Update::Error-Mode=any", "update")
 
     @unittest.skipUnless(shutil.which("yt-dlp") and (BUILT / "anabranch-daemon").exists(), "yt-dlp is not installed")
     def test_yt_dlp(self):

@@ -7,8 +7,8 @@
     python3 contrib/dist.py --target host --profile dev --quick     # of the tests' programs, in seconds
 
 * `anabranch-VERSION-x86_64-linux.tar.gz`: programs, manual pages, completions, systemd units, licences.
-* `anabranch_VERSION_amd64.deb`: all programs but the laboratory, which is `anabranch-lab_VERSION_amd64.deb`. Neither
-  depends on anything. Congestion control inside Linux is in none of them: see docs/kernel.md.
+* `anabranch_VERSION_amd64.deb`: all programs but those that have packages of their own: the laboratory, machines and packet
+  functions (`anabranch-lab_VERSION_amd64.deb`, `anabranch-vm…`, `anabranch-op…`). None depends on anything else. Congestion control inside Linux is in none of them: see docs/kernel.md.
 * `anabranch-VERSION-amd64-image.tar`: an OCI image from scratch, of the same programs (only if they are static).
 * `anabranch-VERSION.cdx.json`: what the programs are built of (CycloneDX).
 * `SHA256SUMS`, and `install.sh`, which installs the archive from a URL or a directory after it has checked the sum.
@@ -34,7 +34,12 @@ import oci_image
 import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAB = "anabranch-lab"
+#: The programs that have a package of their own, and what each is.
+APART = {
+    "anabranch-lab": "laboratory of anabranch: network experiments, simulated and in the kernel",
+    "anabranch-op": "packet functions of anabranch that start at once and move between hosts",
+    "anabranch-vm": "running machines that move between hosts over all links, by anabranch",
+}
 #: The feature of anabranch-cli that builds every program.
 FEATURES = "all"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -157,17 +162,20 @@ def debian(root, package, description, details, out, when):
 
 
 def split(usr, scratch):
-    """Parts the laboratory from the rest, as trees of their own."""
-    whole, lab = scratch / "main", scratch / "lab"
+    """Parts the programs that have packages of their own from the rest, as trees: the rest, and theirs by name."""
+    whole = scratch / "main"
     shutil.copytree(usr, whole / "usr")
-    (lab / "usr/bin").mkdir(parents=True)
-    shutil.move(whole / "usr/bin" / LAB, lab / "usr/bin" / LAB)
-    pages = lab / "usr/share/man/man1"
-    pages.mkdir(parents=True)
-    for page in sorted((whole / "usr/share/man/man1").iterdir()):
-        if page.name.startswith(("anabranch-lab", "anabranch-soak")):
-            shutil.move(page, pages)
-    return whole, lab
+    apart = {}
+    for program in APART:
+        root = apart[program] = scratch / program
+        moved = [whole / "usr/bin" / program, *(whole / "usr/share/man/man1").glob(f"{program}[.-]*")]
+        if program == "anabranch-lab":
+            moved += (whole / "usr/share/man/man1").glob("anabranch-soak*")
+        for path in sorted(moved):
+            place = root / path.relative_to(whole)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, place)
+    return whole, apart
 
 
 def make(options):
@@ -185,12 +193,12 @@ def make(options):
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         usr = tree(built, scratch, options.target)
-        whole, lab = split(usr, scratch)
+        whole, apart = split(usr, scratch)
         made = [
             archive(usr, f"anabranch-{details['version']}-{machine}-linux", out, when, 1 if options.quick else 9),
             debian(whole, "anabranch", SUMMARY, details, out, when),
-            debian(lab, LAB, "laboratory of anabranch: network experiments, simulated and in the kernel",
-                   details | {"depends": f"anabranch (= {details['version']})"}, out, when),
+            *(debian(root, program, APART[program], details | {"depends": f"anabranch (= {details['version']})"}, out, when)
+              for program, root in apart.items()),
         ]
         if options.target != "host":
             made.append(oci_image.image(sorted((whole / "usr/bin").iterdir()), details, out, when))
@@ -239,7 +247,7 @@ def attempt(options, made):
             listed = subprocess.run([*inside, "dpkg", "-L", "anabranch"], check=True, stdout=subprocess.PIPE, text=True).stdout
             for wanted in ("/usr/share/man/man1/anabranch-get.1.gz", "/usr/share/bash-completion/completions/anabranch"):
                 assert wanted in listed.splitlines(), wanted
-            subprocess.run([*inside, "dpkg", "-r", LAB, "anabranch"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([*inside, "dpkg", "-r", *APART, "anabranch"], check=True, stdout=subprocess.DEVNULL)
             assert not (root / "usr/bin/anabranch").exists()
             print(f"from packages to a verified download on a clean Debian: {taken:.1f} s")
             installer(options, root, inside, digest, url)
