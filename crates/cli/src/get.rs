@@ -130,7 +130,7 @@ fn named(args: &args::Get) -> Outcome<Get> {
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
     if let Some(list) = &args.http.input_file {
-        return Ok(Get::files(input_list::read(list)?)?);
+        return Ok(Get::wanted_files(input_list::read(list)?)?);
     }
     if args.network.domain.is_none() && !by_environment() {
         return Ok(with_class(Get::new(names(&args.what)?)?, args)?);

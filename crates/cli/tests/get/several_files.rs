@@ -364,6 +364,21 @@ fn a_list_of_several_files_is_fetched() {
     run(place.get(&[], &["-i", &list, "-o", "./"])).expect(0);
     place.assert_has(&[("a.iso", &one), ("b.iso", &two)]);
     assert!(run(place.get(&[], &["-i", "no-such"])).expect(2).err.contains("no-such"));
+    // As in lists of aria2, a file may have a name and a hash of its own.
+    let place = Place::new();
+    let list = place.0.path().join("list.txt");
+    let of = |content: &[u8]| hex(&Sha256::digest(content));
+    let (a, b) = (url(&site, "a.iso"), url(&site, "b.iso"));
+    let text = format!("{a}\n  out=one.iso\n  checksum=sha-256={}\n{b}\n  checksum={}\n", of(&one), of(&one));
+    fs::write(&list, text).expect("a list");
+    let list = list.to_string_lossy().into_owned();
+    let done = run(place.get(&[], &["-i", &list, "-o", "new/", "--json"])).expect(5);
+    let files = events(&done.out, "file");
+    assert_eq!(files[0]["verified"], "whole", "{files:?}");
+    assert_eq!(fs::read(place.0.path().join("new/one.iso")).expect("a file"), one);
+    assert!(!place.0.path().join("new/b.iso").exists(), "{files:?}");
+    fs::write(&list, format!("{a}\n  out=../x\n")).expect("a list");
+    assert!(run(place.get(&[], &["-i", &list])).expect(2).err.contains("../x"));
 }
 
 /// A server shows a page for a directory.

@@ -59,6 +59,7 @@ mod source_status;
 mod testing;
 mod transfer;
 mod udp_paths;
+mod wanted_file;
 mod world;
 mod writer;
 
@@ -72,6 +73,7 @@ pub use settings::TIMEOUT;
 #[cfg(feature = "tokio")]
 pub use transfer::EventStream;
 pub use transfer::{Events, Transfer};
+pub use wanted_file::WantedFile;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -152,6 +154,15 @@ impl Get {
     pub fn files<S: AsRef<str>, F: IntoIterator<Item = S>>(
         files: impl IntoIterator<Item = F>,
     ) -> Result<Self> {
+        Self::wanted_files(files.into_iter().map(WantedFile::new))
+    }
+
+    /// Makes a request for several files, as [`files`](Self::files) does, some of which have names or hashes
+    /// of their own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL, or an item is empty.
+    pub fn wanted_files(files: impl IntoIterator<Item = WantedFile>) -> Result<Self> {
         Ok(Self::of(Locators::of_files(files)?).each())
     }
 

@@ -124,7 +124,9 @@ pub use error::{Error, ErrorKind, ErrorPlace, Hint, Result};
 pub use event::{Control, Event};
 #[cfg(feature = "tokio")]
 pub use get::EventStream;
-pub use get::{Download, Get, Ranges, RangesTransfer, Reader, Transfer, controllers, slow_starts};
+pub use get::{
+    Download, Get, Ranges, RangesTransfer, Reader, Transfer, WantedFile, controllers, slow_starts,
+};
 pub use host_port::{HostPort, PORT};
 pub use report::{
     BannedSource, FileReport, GroupedPath, HashProgress, PathGroups, PathProgress, PathState, Progress,

@@ -2,12 +2,13 @@
 
 use anabranch_mirror::url::Url;
 
-use super::locators::Locators;
+use super::locators::{FileAlone, Locators};
 use super::reassembly_buffer::ReassemblyBuffer;
 use super::request::{Request, span};
 use super::settings::Settings;
 use super::transfer::Transfer;
 use super::{each, fetch};
+use crate::checksum::KnownHash;
 use crate::event::Observer;
 use crate::target::Output;
 use crate::{Control, Error, Event, Report, Result, Stop};
@@ -126,8 +127,17 @@ impl Download {
         }
         let settings = self.settings.clone().of_each(files.len())?;
         let all = Self { named: Locators::default(), settings, ..self };
-        let of = |(url, named)| (url, Self { named, ..all.clone() });
-        Ok(files.into_iter().map(of).collect())
+        let of = |FileAlone { url, named, name, checksum }: FileAlone| {
+            let mut one = Self { named, ..all.clone() };
+            if let Some(name) = name {
+                one.output = all.output.called(&name)?;
+            }
+            if let Some(checksum) = checksum {
+                one.settings.checksum = Some(KnownHash::Is(checksum));
+            }
+            Ok((url, one))
+        };
+        files.into_iter().map(of).collect()
     }
 
     /// Checks every option; returns the request and the names of its content.

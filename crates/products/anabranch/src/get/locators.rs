@@ -12,7 +12,8 @@ use anabranch_mmtp::uri::Uri;
 use super::network_source::NetworkName;
 use super::offered_names::PAGE_NAME;
 use super::origin::{Origin, origin};
-use crate::checksum::FileNames;
+use super::wanted_file::WantedFile;
+use crate::checksum::{Checksum, FileNames};
 use crate::filenames::show;
 use crate::{Error, ErrorPlace, HostPort, Result};
 
@@ -25,8 +26,8 @@ pub(super) struct Locators {
     pub(super) network: Option<NetworkName>,
     /// The URLs of the file, including the mirrors that the URI names.
     pub(super) urls: Vec<Url>,
-    /// The number of `urls`, in order, that each of several files has; empty if each URL has a separate file.
-    pub(super) mirrors_of_each: Vec<usize>,
+    /// The files that have `urls`, in order; empty if each URL has a separate file.
+    pub(super) files: Vec<FileOfSeveral>,
     /// The URLs of Metalinks that are still to be fetched.
     pub(super) lists: Vec<Url>,
     /// A Metalink that was read, and its location.
@@ -34,6 +35,25 @@ pub(super) struct Locators {
     /// The origins of the URLs that the caller named. Origins in URIs and Metalinks are left out, because
     /// another person wrote those and may name any server.
     pub(super) origins: Vec<Origin>,
+}
+
+/// One of several files, and how many of the URLs, in order, are its own.
+#[derive(Clone, Debug)]
+pub(super) struct FileOfSeveral {
+    urls: usize,
+    name: Option<String>,
+    checksum: Option<Checksum>,
+}
+
+/// One of several files, alone.
+#[derive(Clone, Debug)]
+pub(super) struct FileAlone {
+    /// Its first URL.
+    pub(super) url: Url,
+    pub(super) named: Locators,
+    /// The name that the caller has chosen, if one was chosen.
+    pub(super) name: Option<String>,
+    pub(super) checksum: Option<Checksum>,
 }
 
 /// Locates a Metalink. The location of a leaf list is relative to it.
@@ -85,16 +105,14 @@ impl Locators {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL.
-    pub(super) fn of_files<S: AsRef<str>, F: IntoIterator<Item = S>>(
-        files: impl IntoIterator<Item = F>,
-    ) -> Result<Self> {
+    pub(super) fn of_files(files: impl IntoIterator<Item = WantedFile>) -> Result<Self> {
         let mut all = Self::default();
-        for names in files {
-            let file = Self::read(names)?;
+        for WantedFile { urls, name, checksum } in files {
+            let file = Self::read(urls)?;
             if file.uri.is_some() || !file.lists.is_empty() || file.metalink.is_some() {
                 return Err(Error::usage(NOT_EACH));
             }
-            all.mirrors_of_each.push(file.urls.len());
+            all.files.push(FileOfSeveral { urls: file.urls.len(), name, checksum });
             all.urls.extend(file.urls);
             all.origins.extend(file.origins);
         }
@@ -152,28 +170,33 @@ impl Locators {
         }
     }
 
-    /// Returns the locators of each file alone, with its first URL.
+    /// Returns each of several files alone.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if anything but URLs is named, or two URLs have the same
     /// file name.
-    pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
+    pub(super) fn each(&self) -> Result<Vec<FileAlone>> {
         if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
             return Err(Error::usage(NOT_EACH));
         }
+        let one = || FileOfSeveral { urls: 1, name: None, checksum: None };
+        let ones: Vec<_> = self.urls.iter().map(|_| one()).collect();
         let mut rest = &self.urls[..];
-        let ones = vec![1; self.urls.len()];
-        let counts = if self.mirrors_of_each.is_empty() { &ones } else { &self.mirrors_of_each };
-        let files = counts.iter().map(|count| {
-            let (file, others) = rest.split_at(*count);
+        let mut files = Vec::new();
+        for file in if self.files.is_empty() { &ones } else { &self.files } {
+            let (urls, others) = rest.split_at(file.urls);
             rest = others;
-            file
-        });
-        let files: Vec<&[Url]> = files.filter(|file| !file.is_empty()).collect();
+            let Some(url) = urls.first().cloned() else { continue };
+            let is_its = |of: &&Origin| urls.iter().any(|url| **of == origin(url));
+            let origins = self.origins.iter().filter(is_its).cloned().collect();
+            let named = Self { urls: urls.to_vec(), origins, ..Self::default() };
+            files.push(FileAlone { url, named, name: file.name.clone(), checksum: file.checksum });
+        }
         let mut names: BTreeMap<Vec<u8>, &Url> = BTreeMap::new();
-        for url in files.iter().map(|file| &file[0]) {
+        for FileAlone { url, name, .. } in &files {
             let page = || url.path().ends_with('/').then(|| PAGE_NAME.into());
-            if let Some(name) = url.file_name().or_else(page)
+            let chosen = name.as_ref().map(|name| name.as_bytes().to_vec());
+            if let Some(name) = chosen.or_else(|| url.file_name()).or_else(page)
                 && let Some(other) = names.insert(name, url)
             {
                 return Err(Error::usage(format!(
@@ -182,12 +205,7 @@ impl Locators {
                 )));
             }
         }
-        let alone = |file: &&[Url]| {
-            let is_its = |of: &&Origin| file.iter().any(|url| **of == origin(url));
-            let origins = self.origins.iter().filter(is_its).cloned().collect();
-            (file[0].clone(), Self { urls: file.to_vec(), origins, ..Self::default() })
-        };
-        Ok(files.iter().map(alone).collect())
+        Ok(files)
     }
 
     fn add(&mut self, name: &str) -> Result<()> {
@@ -351,7 +369,7 @@ mod tests {
     fn each_url_has_its_own_name_and_origin() {
         let each = |names: &[&str]| Locators::read(names).expect("names").each();
         let all = each(&["http://a.example/f", "https://b.example/g", "http://a.example/"]).expect("URLs");
-        for (url, alone) in &all {
+        for FileAlone { url, named: alone, .. } in &all {
             assert_eq!(alone.urls, std::slice::from_ref(url));
             assert_eq!(alone.origins.iter().filter(|of| **of != origin(url)).count(), 0, "{url}");
             assert!(!alone.origins.is_empty(), "a secret is for it");
@@ -368,15 +386,16 @@ mod tests {
     #[test]
     fn a_file_of_several_may_have_mirrors() {
         let files = [&["http://a.example/f", "http://b.example/f"][..], &["http://a.example/g"]];
-        let all = Locators::of_files(files).and_then(|named| named.each()).expect("two files");
-        let urls: Vec<usize> = all.iter().map(|(_, file)| file.urls.len()).collect();
+        let all =
+            Locators::of_files(files.map(WantedFile::new)).and_then(|named| named.each()).expect("two files");
+        let urls: Vec<usize> = all.iter().map(|file| file.named.urls.len()).collect();
         assert_eq!(urls, [2, 1]);
-        for (_, file) in &all {
+        for FileAlone { named: file, .. } in &all {
             assert!(file.urls.iter().all(|url| file.origins.contains(&origin(url))), "secrets are for both");
         }
-        assert!(!all[1].1.origins.contains(&origin(&all[0].1.urls[1])), "but not for another's");
+        assert!(!all[1].named.origins.contains(&origin(&all[0].named.urls[1])), "but not for another's");
         for wrong in [&["http://a.example/f.meta4"][..], &["what"], &[]] {
-            assert!(Locators::of_files([wrong]).is_err(), "{wrong:?}");
+            assert!(Locators::of_files([WantedFile::new(wrong)]).is_err(), "{wrong:?}");
         }
         let pages = ["http://a.example/", "http://b.example/x/"];
         assert!(Locators::read(pages).expect("URLs").each().is_err(), "both are index.html");

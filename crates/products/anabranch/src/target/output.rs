@@ -24,6 +24,8 @@ pub(crate) enum Output {
     /// slash, or if the content is a file and the path is a directory. Otherwise this is the path of the
     /// content itself.
     Either(PathBuf),
+    /// This name in this directory.
+    Called(PathBuf, PathBuf),
 }
 
 impl Output {
@@ -31,9 +33,19 @@ impl Output {
     pub(crate) fn needs_name(&self, is_directory: bool) -> bool {
         match self {
             Self::Own | Self::Inside(_) => true,
-            Self::Path(_) => false,
+            Self::Path(_) | Self::Called(..) => false,
             Self::Either(path) => ends_in_slash(path) || (!is_directory && path.is_dir()),
         }
+    }
+
+    /// Returns the path of a file that the caller calls `name`, in the directory of this output.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if that is no file name.
+    pub(crate) fn called(&self, name: &str) -> Result<Self> {
+        let name = filenames::component(name.as_bytes())
+            .map_err(|why| Error::usage(format!("the name {name:?} for a file: {why}")))?;
+        Ok(Self::Called(self.outer().to_owned(), name.into()))
     }
 
     /// Returns the path for a file whose source calls it `name`. Without a name, the beginning of the
@@ -76,9 +88,11 @@ impl Output {
 
     fn make_outer(&self) -> Result<()> {
         let directory = match self {
-            Self::Inside(directory) => Some(directory),
+            Self::Inside(directory) | Self::Called(directory, _) if !directory.as_os_str().is_empty() => {
+                Some(directory)
+            }
             Self::Either(directory) if ends_in_slash(directory) => Some(directory),
-            Self::Own | Self::Path(_) | Self::Either(_) => None,
+            Self::Own | Self::Path(_) | Self::Inside(_) | Self::Either(_) | Self::Called(..) => None,
         };
         if let Some(directory) = directory {
             std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, e))?;
@@ -91,7 +105,7 @@ impl Output {
     pub(crate) fn outer(&self) -> &Path {
         match self {
             Self::Own => Path::new(""),
-            Self::Inside(path) => path,
+            Self::Inside(path) | Self::Called(path, _) => path,
             Self::Either(path) if self.needs_name(false) => path,
             Self::Path(path) | Self::Either(path) => path.parent().unwrap_or(path),
         }
@@ -101,6 +115,7 @@ impl Output {
         let outer = match self {
             Self::Own => Path::new(""),
             Self::Path(path) => return Ok(path.clone()),
+            Self::Called(directory, name) => return Ok(directory.join(name)),
             Self::Either(path) if !self.needs_name(is_directory) => return Ok(path.clone()),
             Self::Inside(path) | Self::Either(path) => path,
         };
