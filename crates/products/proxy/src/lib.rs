@@ -28,6 +28,7 @@
 //! * [`config`]: the settings of both roles, for files, flags and programs.
 //! * [`flows`]: the live connections and their time-outs; [`quota`]: the limits of each user.
 //! * [`status`]: the state of a role as a snapshot, a page and metrics; `traffic`: the bytes on each link.
+//! * [`control`]: commands to a role that runs.
 //! * `constant_time`: comparisons that reveal no secret; `descriptors`: the limits on
 //!   descriptors.
 //! * `relay`: moves bytes between a TCP connection and a stream; `buffer`: the buffers of reads.
@@ -39,6 +40,7 @@ mod buffer;
 pub mod client;
 pub mod config;
 mod constant_time;
+pub mod control;
 mod descriptors;
 mod error;
 mod event;

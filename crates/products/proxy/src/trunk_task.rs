@@ -23,6 +23,7 @@
 mod driver;
 mod end;
 mod memory_share;
+mod several;
 mod shared;
 mod stream;
 
@@ -39,6 +40,7 @@ use crate::trunk::{
 use driver::Driver;
 pub use end::End;
 use memory_share::MemoryShare;
+pub(crate) use several::Learner;
 use shared::Shared;
 pub use stream::Stream;
 

@@ -108,7 +108,6 @@ one! {
     String, Text;
     SocketAddr, Text;
     ListenAddress, Text;
-    ServerAddress, Text;
     Secret, Text;
     Bandwidth, Text;
     TimeSpan, Text;

@@ -15,8 +15,8 @@ use crate::trunk_task::shared::Shared;
 ///
 /// One task can wait in each direction at a time: a later one replaces an earlier one.
 pub struct Stream {
-    shared: Arc<Shared>,
-    number: u32,
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u32,
 }
 
 impl Stream {
@@ -189,6 +189,7 @@ impl Drop for Stream {
         let number = self.number;
         state.trunk.release(number);
         state.connected.remove(&number);
+        state.several.forget(number);
         let lists = [state.readers.remove(&number), state.writers.remove(&number)];
         let last = state.connectors.remove(&number);
         if state.trunk.open_streams() == 0 {
