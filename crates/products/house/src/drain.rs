@@ -398,7 +398,7 @@ mod tests {
             let mut drain = Drain::new(at(0), 0..500, targets, Some(f64::from(rate)), None).unwrap();
             let (mut now, mut moves) = (at(0), Vec::new());
             for (n, step) in steps.iter().enumerate() {
-                now = now + Span::from_millis(*step);
+                now += Span::from_millis(*step);
                 while let Some(one) = drain.poll(now) {
                     moves.push((now, one));
                 }
