@@ -2,6 +2,7 @@
 
 use std::net::ToSocketAddrs as _;
 
+use anabranch_proxy::client::ServerName;
 use anabranch_proxy::config::{self, Settings as _};
 use anabranch_proxy::{Host, redirect};
 
@@ -33,7 +34,12 @@ pub(super) fn rules(args: &Rules) -> Outcome {
         ));
     }
     let mut servers = Vec::new();
-    for config::ServerAddress(server) in named {
+    for name in named {
+        let ServerName::At(server) = name else {
+            return Err(Failure::usage(format!(
+                "the servers of {name} change: let the client set the rules, with --install-rules"
+            )));
+        };
         match server.host() {
             Host::Ip(ip) => servers.push((*ip, server.port()).into()),
             Host::Name(name) => servers.extend(

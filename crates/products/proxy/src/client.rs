@@ -24,6 +24,7 @@ mod datagrams;
 mod keyring;
 mod program;
 mod servers;
+mod service_records;
 mod trunks;
 
 use std::any::Any;
@@ -64,7 +65,7 @@ use carriers::Carriers;
 use datagrams::DatagramLeg;
 use keyring::Keyring;
 use program::{Manners, Service};
-pub use servers::SERVERS_MAX;
+pub use servers::{SERVERS_MAX, ServerName};
 use servers::{Servers, WeakServers};
 use trunks::Making;
 
@@ -80,7 +81,7 @@ const CLOSING: Duration = Duration::from_millis(500);
 pub struct Options {
     /// The servers, at most [`SERVERS_MAX`]. With several, each connection goes to the one that
     /// [`ServerChoice`](crate::pool::servers::ServerChoice) chooses.
-    pub servers: Vec<Destination>,
+    pub servers: Vec<ServerName>,
     /// The keys. The first pairing is tried first with the first server, and so on; a server that shows the
     /// key of another pairing gets that one. Without any, the trunks are not encrypted and neither side
     /// proves a key.
@@ -122,9 +123,17 @@ impl Options {
     /// program.
     #[must_use]
     pub fn new(server: Destination, pairing: Option<Pairing>) -> Self {
+        let pairings = pairing.into_iter().collect();
+        Self { servers: vec![server.into()], pairings, ..Self::default() }
+    }
+}
+
+impl Default for Options {
+    /// Returns the options of a client without a server.
+    fn default() -> Self {
         Self {
-            servers: vec![server],
-            pairings: pairing.into_iter().collect(),
+            servers: Vec::new(),
+            pairings: Vec::new(),
             doors: Vec::new(),
             installs_rules: false,
             users: Users::default(),
@@ -135,7 +144,7 @@ impl Options {
             transport: Choice::default(),
             socket: SocketOptions::default(),
             limits: Limits::default(),
-            resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
+            resolver: Resolver::default().bounded(SERVER_NAME_AGE, SERVERS_MAX),
             timeouts: Timeouts::default(),
             user_limits: UserLimits::default(),
         }
@@ -153,6 +162,11 @@ pub fn start(options: Options) -> Result<Running, Error> {
     }
     match options.servers.len() {
         0 => return Err(Error::Usage("there is no server".to_owned())),
+        _ if options.pairings.is_empty()
+            && options.servers.iter().any(|server| matches!(server, ServerName::Records(_))) =>
+        {
+            return Err(Error::Usage("without keys, DNS must not name servers: anyone could".to_owned()));
+        }
         1..=SERVERS_MAX => {}
         _ => return Err(Error::Usage(format!("there are more than {SERVERS_MAX} servers"))),
     }
@@ -214,7 +228,7 @@ impl Shared {
     }
 
     /// Returns the parts from which the client's status is made.
-    fn parts(&self, servers: &[Destination], bound: Arc<OnceLock<WeakServers>>) -> Parts {
+    fn parts(&self, servers: &[ServerName], bound: Arc<OnceLock<WeakServers>>) -> Parts {
         let (links, datagrams) = (self.links.clone(), self.datagrams.clone());
         let carriers = self.carriers.clone();
         Parts {
@@ -258,8 +272,6 @@ async fn run(
 ) {
     let Shared { links, datagrams, traffic, carriers, .. } = shared.clone();
     let making = Making {
-        // Each server replaces this one.
-        server: options.servers[0].clone(),
         keys: Keyring::new(&options.pairings),
         socket: options.socket,
         limits: options.limits,

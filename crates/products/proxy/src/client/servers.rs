@@ -4,6 +4,7 @@
 //! gets a trunk only if it proves a key that the client knows, so a poisoned list names servers in vain.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use crate::client::service_records::{self, Found};
 use crate::client::trunks::{LegSource, Making, Trunks};
 use crate::event::{Event, Reports};
 use crate::pool::servers::{ServerChoice, ServerView};
@@ -28,6 +30,8 @@ pub const SERVERS_MAX: usize = 16;
 const REFUSED_MAX: usize = 64;
 /// The longest time that a program waits for a trunk if there is none.
 const PROGRAM_WAITS: Duration = Duration::from_secs(15);
+/// The time until service records are looked up again that were not found.
+const RECORDS_AGAIN: Duration = Duration::from_secs(10);
 /// The time between two checks of what servers have said.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -38,6 +42,32 @@ pub(super) enum Source {
     Settings,
     /// Another server.
     Server,
+    /// The service records of the name with this index.
+    Records(usize),
+}
+
+/// What names servers in the user's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerName {
+    /// One server.
+    At(Destination),
+    /// The service records (RFC 2782) of `_anabranch-proxy._tcp.` and this name.
+    Records(String),
+}
+
+impl From<Destination> for ServerName {
+    fn from(server: Destination) -> Self {
+        Self::At(server)
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(server) => server.fmt(f),
+            Self::Records(name) => write!(f, "srv:{name}"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +90,8 @@ struct Shared {
     making: Making,
     state: Mutex<State>,
     choice: Arc<Mutex<ServerChoice>>,
+    /// The names whose service records name servers.
+    records: Vec<String>,
     clock: Clock,
     reports: Reports,
     /// Wakes the task that keeps the servers.
@@ -90,12 +122,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Servers {
-    /// Creates the client's servers. `making` has the settings of trunks to the first one.
-    pub(super) fn new(making: Making, servers: Vec<Destination>, reports: Reports) -> Self {
+    /// Creates the client's servers.
+    pub(super) fn new(making: Making, servers: Vec<ServerName>, reports: Reports) -> Self {
         // Without random numbers every client would draw the same servers, which is no error.
         let seed = random().map_or(0, u64::from_ne_bytes);
+        let (mut records, mut named) = (Vec::new(), Vec::new());
+        for server in servers {
+            match server {
+                ServerName::At(server) => named.push(server),
+                ServerName::Records(name) => records.push(name),
+            }
+        }
         let shared = Shared {
             making,
+            records,
             state: Mutex::default(),
             choice: Arc::new(Mutex::new(ServerChoice::new(seed))),
             clock: Clock::start(),
@@ -104,7 +144,7 @@ impl Servers {
             news: Arc::new(watch::Sender::new(0)),
         };
         let all = Self { shared: Arc::new(shared) };
-        for server in servers {
+        for server in named {
             all.shared.add(server, Source::Settings);
         }
         all
@@ -173,6 +213,10 @@ impl Servers {
     pub(super) async fn keep(&self) {
         let mut tasks = JoinSet::new();
         let mut running: BTreeMap<u64, AbortHandle> = BTreeMap::new();
+        for index in 0..self.shared.records.len() {
+            let shared = Arc::clone(&self.shared);
+            tasks.spawn(async move { shared.follow_records(index).await });
+        }
         loop {
             self.shared.take_named();
             let members = self.members();
@@ -288,12 +332,51 @@ impl Shared {
         let (id, index) = (state.next_id, state.members.len());
         state.next_id += 1;
         let keys = self.making.keys.as_ref().map(|keys| keys.beginning_at(index));
-        let making = Making { server, keys, ..self.making.clone() };
+        let making = Making { keys, ..self.making.clone() };
         let (reports, news, work) = (self.reports.clone(), Arc::clone(&self.news), Arc::clone(&self.work));
-        state.members.push(Member { id, source, trunks: Trunks::new(making, reports, news, work) });
+        state.members.push(Member { id, source, trunks: Trunks::new((server, making), reports, news, work) });
         drop(state);
         self.work.notify_one();
         Some(id)
+    }
+
+    /// Looks service records up again and again. Never returns.
+    async fn follow_records(&self, index: usize) {
+        let name = &self.records[index];
+        let mut said = None;
+        loop {
+            let found = service_records::look_up(name).await;
+            let failure = found.as_ref().err().map(|e| format!("no servers of srv:{name}: {e}"));
+            if failure.is_some() && failure != said {
+                failure.clone().into_iter().for_each(|text| self.reports.put(Event::Notice(text)));
+            }
+            said = failure;
+            // What was found before stays if DNS fails.
+            let again = found.map_or(RECORDS_AGAIN, |found| self.take_records(index, found));
+            sleep(again).await;
+        }
+    }
+
+    /// Takes the servers of service records, and drops those that are in them no more. Their trunks end with
+    /// their last streams. Returns when to look again.
+    fn take_records(&self, index: usize, found: Found) -> Duration {
+        let mut state = lock(&self.state);
+        let is_there = |member: &Member| {
+            member.source != Source::Records(index) || found.servers.contains(member.trunks.server())
+        };
+        let gone: Vec<Member> = state.members.extract_if(.., |member| !is_there(member)).collect();
+        drop(state);
+        for member in gone {
+            lock(&self.choice).forget(member.id);
+            member.trunks.leave();
+        }
+        for server in found.servers {
+            if self.add(server.clone(), Source::Records(index)).is_none() {
+                let text = format!("DNS names the server {server}: there are {SERVERS_MAX} already");
+                self.refuse(server, text);
+            }
+        }
+        found.again
     }
 
     /// Asks how far the destination is from the server, if that is not known.

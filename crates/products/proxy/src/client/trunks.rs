@@ -60,7 +60,6 @@ pub(super) struct LegSource {
 /// The settings and services with which trunks are made.
 #[derive(Clone, Debug)]
 pub(super) struct Making {
-    pub(super) server: Destination,
     /// The keys of servers; `None` for unencrypted trunks.
     pub(super) keys: Option<Keyring>,
     pub(super) socket: SocketOptions,
@@ -174,6 +173,7 @@ pub(super) struct Trunks {
 
 #[derive(Debug)]
 struct Shared {
+    server: Destination,
     making: Making,
     state: Mutex<State>,
     clock: Clock,
@@ -189,18 +189,18 @@ struct Shared {
 impl Trunks {
     /// Creates the trunks to a server. `news` and `pool` are those of all servers.
     pub(super) fn new(
-        making: Making,
+        (server, making): (Destination, Making),
         reports: Reports,
         news: Arc<watch::Sender<u64>>,
         pool: Arc<Notify>,
     ) -> Self {
         let (clock, state, work) = (Clock::start(), Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { making, state, clock, reports, work, news, pool }) }
+        Self { shared: Arc::new(Shared { server, making, state, clock, reports, work, news, pool }) }
     }
 
     /// Returns the server.
     pub(super) fn server(&self) -> &Destination {
-        &self.shared.making.server
+        &self.shared.server
     }
 
     /// Returns the state on which the choice among servers is based. `id` is the server's number.
@@ -293,6 +293,13 @@ impl Trunks {
     /// Returns a trunk that answers, if there is one.
     pub(super) fn leg_source(&self) -> Option<LegSource> {
         self.shared.leg_source()
+    }
+
+    /// Tells the server that the client goes away; trunks end with their last streams.
+    pub(super) fn leave(&self) {
+        for member in std::mem::take(&mut self.shared.lock().members) {
+            member.trunk.go_away(GoAwayReason::Ends);
+        }
     }
 
     /// Whether bytes move on any trunk.
@@ -506,7 +513,7 @@ impl Shared {
     /// Returns the failure of a trunk to whose server there was no connection. The server's name may have
     /// other addresses now.
     fn unreached(&self, (address, why): (Option<SocketAddr>, String)) -> NoTrunk {
-        if let Host::Name(name) = self.making.server.host() {
+        if let Host::Name(name) = self.server.host() {
             self.making.resolver.distrust(name);
         }
         NoTrunk::new(address, why)
@@ -551,7 +558,7 @@ impl Shared {
 
     /// Looks up the server's addresses.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, NoTrunk> {
-        let server = &self.making.server;
+        let server = &self.server;
         match server.host() {
             Host::Ip(ip) => Ok(vec![SocketAddr::new(*ip, server.port())]),
             Host::Name(name) => {

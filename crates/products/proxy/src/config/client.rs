@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::client::{Options, SERVERS_MAX};
+use crate::client::{Options, SERVERS_MAX, ServerName};
 use crate::config::files::{read_secret, read_users};
 use crate::config::macros::settings;
 use crate::config::settings::{ConfigError, Settings as _};
-use crate::config::value::{Bandwidth, Secret, ServerAddress, TimeSpan, User};
+use crate::config::value::{Bandwidth, Secret, TimeSpan, User};
 use crate::event::Door;
 use crate::flows::Timeouts;
 use crate::ingress::Users;
@@ -17,7 +17,6 @@ use crate::links::{self, Via};
 use crate::quota::UserLimits;
 use crate::socket::SocketOptions;
 use crate::transport::Choice;
-use crate::trunk::Destination;
 
 /// The address at which programs find the client if no other is set: the port of SOCKS (RFC 1928 section 3).
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1_080);
@@ -30,7 +29,7 @@ fn doors(said: [(Door, Option<Vec<SocketAddr>>); 4]) -> Vec<(Door, SocketAddr)> 
 }
 
 /// Returns a server that is in the list twice.
-fn twice(servers: &[Destination]) -> Option<&Destination> {
+fn twice(servers: &[ServerName]) -> Option<&ServerName> {
     servers.iter().enumerate().find(|(n, server)| servers[..*n].contains(server)).map(|(_, server)| server)
 }
 
@@ -38,8 +37,9 @@ settings! {
     /// The settings of a client.
     Client {
         /// The server. Without a port: 26228. With several, each connection goes to the one that is nearest
-        /// to it and its destination, and has room; see "Several servers"
-        "server" server: Vec<ServerAddress>, "HOST:PORT", None, Restart;
+        /// to it and its destination, and has room; see "Several servers". `srv:NAME` stands for the servers
+        /// that DNS lists there (SRV, `_anabranch-proxy._tcp.NAME`)
+        "server" server: Vec<ServerName>, "HOST:PORT|srv:NAME", None, Restart;
 
         /// The line that `anabranch proxy pair` printed at the server. As a flag, others on this host can see
         /// it while this runs: `pair-file` hides it
@@ -173,8 +173,7 @@ impl Client {
     pub fn options(&self) -> Result<Options, ConfigError> {
         let all = self.clone().over(Self::defaults());
         let time = |time: Option<TimeSpan>| time.unwrap_or_default().0;
-        let named = all.server.clone().unwrap_or_default();
-        let mut servers: Vec<_> = named.into_iter().map(|server| server.0).collect();
+        let servers = all.server.clone().unwrap_or_default();
         if servers.is_empty() {
             return Err(ConfigError::new("which server? Say `server`: its host, such as proxy.example"));
         }
@@ -193,9 +192,7 @@ impl Client {
                 return Err(ConfigError { file: Some(path.clone()), ..none });
             }
         }
-        let mut options = Options::new(servers.remove(0), None);
-        options.servers.extend(servers);
-        options.pairings = pairings;
+        let mut options = Options { servers, pairings, ..Options::default() };
         options.via = all.via.unwrap_or_default();
         links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
         options.transport = all.transport.unwrap_or_default();

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use anabranch_algo::Span;
 use tokio::sync::Notify;
 
-use crate::trunk::{Announced, Destination, GoAwayReason};
-use crate::trunk_task::{Stream, TrunkHandle};
+use crate::trunk::{Announced, Destination};
 
 /// The most servers that a trunk may name before they are taken; more are dropped.
 const NAMED_MAX: usize = 16;
@@ -25,9 +24,9 @@ impl fmt::Debug for Learner {
 /// What the server has said on one trunk.
 #[derive(Debug, Default)]
 pub(super) struct Several {
-    load: Option<Announced>,
+    pub(super) load: Option<Announced>,
     named: Vec<(Destination, bool)>,
-    learners: BTreeMap<u32, Learner>,
+    pub(super) learners: BTreeMap<u32, Learner>,
     /// Wakes the task that keeps the servers.
     news: Option<Arc<Notify>>,
 }
@@ -54,81 +53,19 @@ impl Several {
         }
     }
 
+    pub(super) fn take_named(&mut self) -> Vec<(Destination, bool)> {
+        std::mem::take(&mut self.named)
+    }
+
+    /// Sets what is woken by news. If there are some, it is woken at once.
+    pub(super) fn set_news(&mut self, news: Arc<Notify>, has_news: bool) {
+        self.news = Some(news);
+        if has_news || !self.named.is_empty() {
+            self.wake();
+        }
+    }
+
     pub(super) fn forget(&mut self, stream: u32) {
         self.learners.remove(&stream);
-    }
-}
-
-impl TrunkHandle {
-    /// Announces the load of this server to the client.
-    pub(crate) fn announce(&self, load: Announced) {
-        let mut state = self.shared.lock();
-        state.trunk.announce(load);
-        state.wake_task(self.shared.now());
-    }
-
-    /// Names another server to the client.
-    pub(crate) fn name_server(&self, server: Destination, is_wanted: bool) {
-        let mut state = self.shared.lock();
-        state.trunk.name_server(server, is_wanted);
-        state.wake_task(self.shared.now());
-    }
-
-    /// Measures the round trip now.
-    pub(crate) fn measure(&self) {
-        let mut state = self.shared.lock();
-        state.trunk.measure();
-        state.wake_task(self.shared.now());
-    }
-
-    /// Returns the shortest round trip of the last minute or two, if any was measured.
-    pub(crate) fn shortest_rtt(&self) -> Option<Span> {
-        self.shared.lock().trunk.shortest_rtt()
-    }
-
-    /// Returns the load that the server announced last.
-    pub(crate) fn announced(&self) -> Option<Announced> {
-        self.shared.lock().several.load
-    }
-
-    /// Returns the servers that were named since the last call, and whether the client is to go there.
-    pub(crate) fn take_named(&self) -> Vec<(Destination, bool)> {
-        std::mem::take(&mut self.shared.lock().several.named)
-    }
-
-    /// Sets what is woken when the server goes away or names another one.
-    pub(crate) fn tell_news(&self, news: Arc<Notify>) {
-        let mut state = self.shared.lock();
-        if state.peer_goes.is_some() || !state.several.named.is_empty() {
-            news.notify_one();
-        }
-        state.several.news = Some(news);
-    }
-
-    /// Returns the reason of the other side's GOAWAY.
-    pub(crate) fn peer_goes(&self) -> Option<GoAwayReason> {
-        self.shared.lock().peer_goes
-    }
-}
-
-impl Stream {
-    /// Asks for the distance of the origin of this stream, which was just opened.
-    pub(crate) fn ask_distance(&self, learner: Learner) {
-        let mut state = self.shared.lock();
-        state.trunk.ask_distance(self.number);
-        state.several.learners.insert(self.number, learner);
-        state.wake_task(self.shared.now());
-    }
-
-    /// Whether the client has asked for the distance of the origin.
-    pub(crate) fn wants_distance(&self) -> bool {
-        self.shared.lock().trunk.wants_distance(self.number)
-    }
-
-    /// Tells the client the round trip to the origin.
-    pub(crate) fn tell_distance(&self, rtt: Span) {
-        let mut state = self.shared.lock();
-        state.trunk.tell_distance(self.number, rtt);
-        state.wake_task(self.shared.now());
     }
 }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anabranch_net::Clock;
 use anabranch_proxy::client;
 use anabranch_proxy::config;
 use anabranch_proxy::control::{Command, ControlError, local};
@@ -83,7 +84,7 @@ impl Server {
 /// Starts a client of these servers with these keys. Returns it with its SOCKS5 address.
 fn client(servers: Vec<Destination>, pairings: Vec<Pairing>) -> (Role, SocketAddr) {
     let mut options = client::Options::new(servers[0].clone(), None);
-    (options.servers, options.pairings) = (servers, pairings);
+    (options.servers, options.pairings) = (servers.into_iter().map(Into::into).collect(), pairings);
     options.doors = vec![(Door::Socks, "127.0.0.1:0".parse().unwrap())];
     let running = client::start(options).unwrap();
     let socks = running.address(Door::Socks).unwrap();
@@ -122,15 +123,19 @@ fn ask(socks: SocketAddr, host: u16, port: u16) -> std::io::Result<TcpStream> {
 }
 
 fn wait(status: &Status, is: impl Fn(&Snapshot) -> bool) -> Snapshot {
-    let begin = Instant::now();
+    let begin = Clock::start();
     loop {
         let all = status.snapshot();
         if is(&all) {
             return all;
         }
-        assert!(begin.elapsed() < LONG, "{all:#?}");
+        assert!(elapsed(begin) < LONG, "{all:#?}");
         sleep(Duration::from_millis(20));
     }
+}
+
+fn elapsed(begin: Clock) -> Duration {
+    Duration::from_nanos(begin.now().as_nanos())
 }
 
 /// Whether so many servers are up and seen to be near.
@@ -174,10 +179,10 @@ fn connections_are_spread_and_go_elsewhere_when_a_server_ends() {
     assert_eq!(servers.each_ref().map(|s| s.status().snapshot().open_connections), counts.map(|n| 2 * n));
     drop((open, again));
     servers[1].stop();
-    let begin = Instant::now();
+    let begin = Clock::start();
     let _open: Vec<TcpStream> = (0..60).map(|host| ask(socks, host, port).unwrap()).collect();
     let counts = [0, 2].map(|n: usize| servers[n].status().snapshot().open_connections);
-    println!("60 connections after the end of a server: {:?}", begin.elapsed());
+    println!("60 connections after the end of a server: {:?}", elapsed(begin));
     assert!(counts.iter().all(|count| *count >= 15), "{counts:?}");
     let all = wait(&client.status, |all| state(all, 1) == Some(ServerState::Down));
     assert_eq!(all.several.servers[0].capacity, Some(1_000));
@@ -207,9 +212,9 @@ fn a_drain_and_a_restart_lose_no_new_connection() {
         })
     };
     let made_more = |by: u32| {
-        let (begin, wanted) = (Instant::now(), made.load(Ordering::Relaxed) + by);
+        let (begin, wanted) = (Clock::start(), made.load(Ordering::Relaxed) + by);
         while made.load(Ordering::Relaxed) < wanted {
-            assert!(begin.elapsed() < LONG && !program.is_finished(), "the program has stopped");
+            assert!(elapsed(begin) < LONG && !program.is_finished(), "the program has stopped");
             sleep(Duration::from_millis(10));
         }
     };
@@ -277,13 +282,13 @@ fn a_server_that_goes_away_at_once_is_asked_seldom() {
     let (client, socks) = client_of(&[&server]);
     let port = echo();
     sleep(Duration::from_millis(2_500));
-    let begin = Instant::now();
+    let begin = Clock::start();
     let seen = wait(&client.status, |all| state(all, 0) == Some(ServerState::Drains));
     assert!(seen.several.servers[0].why.as_ref().unwrap().contains("drains"), "{seen:?}");
     let downs = Arc::new(AtomicU32::new(0));
     status.control(Command::Cancel).unwrap();
     ask(socks, 0, port).unwrap();
-    println!("a connection {:?} after the end of the drain", begin.elapsed());
+    println!("a connection {:?} after the end of the drain", elapsed(begin));
     // Each attempt that was sent away is reported once.
     client.event(|event| {
         match event {
@@ -337,9 +342,9 @@ fn a_program_is_run_when_the_load_passes_a_threshold() {
     let (_client, socks) = client(vec![name], Vec::new());
     let port = echo();
     let says = |wanted: &str| {
-        let begin = Instant::now();
+        let begin = Clock::start();
         while !std::fs::read_to_string(&said).unwrap_or_default().lines().any(|line| line == wanted) {
-            assert!(begin.elapsed() < LONG, "{:?}", std::fs::read_to_string(&said));
+            assert!(elapsed(begin) < LONG, "{:?}", std::fs::read_to_string(&said));
             sleep(Duration::from_millis(50));
         }
     };
@@ -348,6 +353,25 @@ fn a_program_is_run_when_the_load_passes_a_threshold() {
     drop(open);
     says("below 0 10");
     assert_eq!(server.status.snapshot().several.load.map(|load| load.capacity), Some(10));
+}
+
+#[test]
+fn names_of_dns_are_read_and_need_keys() {
+    let settings = |text: &str| config::parse::<config::Client>(text).and_then(|all| all.options());
+    let name = "server = [\"a.example\", \"srv:proxy.example.\"]\n";
+    let named = settings(&format!("{name}plain = true\n")).unwrap().servers;
+    assert_eq!(
+        named.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["a.example:26228", "srv:proxy.example"]
+    );
+    for wrong in ["srv:", "srv:a b", "srv:a..b", "srv:a.example:5"] {
+        let error = settings(&format!("server = \"{wrong}\"\nplain = true\n")).unwrap_err().to_string();
+        assert!(error.contains("no name in DNS"), "{error}");
+    }
+    let mut options = client::Options { servers: named, ..client::Options::default() };
+    options.doors = vec![(Door::Socks, "127.0.0.1:0".parse().unwrap())];
+    let error = client::start(options).unwrap_err().to_string();
+    assert!(error.contains("DNS must not name servers"), "{error}");
 }
 
 /// A way to a server that can be cut without a word.
@@ -395,9 +419,9 @@ fn a_server_that_is_silent_gets_no_new_connection_after_a_second() {
             stream
         })
         .collect();
-    let begin = Instant::now();
+    let begin = Clock::start();
     wait(&client.status, |all| state(all, 0) == Some(ServerState::Silent));
-    println!("silent after {:?}", begin.elapsed());
+    println!("silent after {:?}", elapsed(begin));
     let before = servers[1].status().snapshot().open_connections;
     let again: Vec<TcpStream> = (0..30).map(|host| ask(socks, host, port).unwrap()).collect();
     assert_eq!(servers[1].status().snapshot().open_connections, before + 30);
