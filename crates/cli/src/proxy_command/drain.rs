@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anabranch_proxy::control::{Command, ControlError, local};
-use anabranch_proxy::status::DrainState;
+use anabranch_proxy::control::{Command, ControlError};
+use anabranch_proxy::status::{DrainState, control};
 
 use super::args::Drain;
 use super::places::all_dirs;
@@ -129,7 +129,7 @@ fn seconds(text: &str) -> Outcome<f64> {
 
 /// Returns the socket of the server that is meant.
 fn server(process: Option<u32>) -> Outcome<PathBuf> {
-    let mut found: Vec<(u32, PathBuf)> = all_dirs().iter().flat_map(|dir| local::sockets(dir)).collect();
+    let mut found: Vec<(u32, PathBuf)> = all_dirs().iter().flat_map(|dir| control::sockets(dir)).collect();
     found.retain(|(pid, _)| process.is_none_or(|wanted| wanted == *pid));
     match &found[..] {
         [(_, path)] => Ok(path.clone()),
@@ -145,7 +145,7 @@ fn server(process: Option<u32>) -> Outcome<PathBuf> {
 }
 
 fn give(path: &std::path::Path, command: &Command) -> Outcome<Option<DrainState>> {
-    local::give(path, command).map_err(|e| match e {
+    control::give(path, command).map_err(|e| match e {
         ControlError::Io(e)
             if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
         {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_proxy::Running;
-use anabranch_proxy::control::local::{self as control, LocalControl};
+use anabranch_proxy::status::control::{self, LocalControl};
 use anabranch_proxy::status::local::{self, LocalStatus};
 use anabranch_proxy::status::web::{self, WebStatus};
 use anabranch_proxy::status::{Connection, KnownServer, Link, Role, Snapshot, Token};
@@ -132,7 +132,8 @@ fn or_dash(text: Option<String>) -> String {
 
 /// Writes a snapshot for people.
 fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
-    let to = snapshot.server.as_ref().map_or_else(String::new, |server| format!(" to {}", shown(server)));
+    let to =
+        snapshot.several.server.as_ref().map_or_else(String::new, |server| format!(" to {}", shown(server)));
     let up = duration(snapshot.uptime_s);
     let mut out = vec![format!("{}{to}, process {}, up {up}", snapshot.role.name(), snapshot.pid)];
     let listening: Vec<_> =
@@ -294,8 +295,10 @@ mod tests {
             pid: 4_711,
             uptime_s: 7_440.0,
             transport: None,
-            several: SeveralServers::default(),
-            server: Some("proxy.example:26228".to_owned()),
+            several: SeveralServers {
+                server: Some("proxy.example:26228".to_owned()),
+                ..SeveralServers::default()
+            },
             listening: vec![Listening { door: "socks".to_owned(), address: "127.0.0.1:1080".to_owned() }],
             totals: Totals {
                 connections: 3,

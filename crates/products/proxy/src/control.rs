@@ -1,7 +1,5 @@
 //! Commands to a role that runs: the drain of a server.
 
-pub mod local;
-
 use std::io;
 
 use anabranch_house::drain::DrainError;
@@ -46,7 +44,7 @@ pub enum ControlError {
     #[error("a drain takes a year at most")]
     TooLong,
     /// The name of the server to go to is none.
-    #[error("{0}")]
+    #[error("'{0}' is no server: expected HOST:PORT or HOST")]
     Server(String),
     /// The role did not answer, or said no.
     #[error("{0}")]

@@ -2,8 +2,9 @@
 //!
 //! Whenever it is asked, [`Status`] makes one [`Snapshot`] from the owners of the numbers: connections from
 //! the list of flows, links and trunks from `traffic`, totals from the reports. [`local`] serves it over a
-//! Unix socket, [`web`] to browsers and to Prometheus.
+//! Unix socket, [`web`] to browsers and to Prometheus. [`control`] takes commands over a socket of its own.
 
+pub mod control;
 pub mod local;
 mod prometheus;
 mod snapshot;
@@ -133,8 +134,12 @@ impl Status {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: seconds(self.clock.now(), Time::ZERO),
-            server: server.clone(),
-            several: SeveralServers { servers: servers(), load: load(), drain: drain() },
+            several: SeveralServers {
+                server: server.clone(),
+                servers: servers(),
+                load: load(),
+                drain: drain(),
+            },
             transport: transport(),
             listening: self.addresses.iter().map(listening).collect(),
             totals: self.counters.totals(),

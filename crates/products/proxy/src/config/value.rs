@@ -237,10 +237,7 @@ pub struct ServerAddress(pub Destination);
 
 impl Item for ServerAddress {
     fn read_one(text: &str) -> Result<Self, String> {
-        let with_port = || format!("{text}:{PORT}").parse().ok();
-        let bare =
-            |text: &str| text.parse::<IpAddr>().ok().and_then(|ip| Destination::from_ip(ip, PORT).ok());
-        let destination = bare(text).or_else(|| text.parse().ok()).or_else(with_port);
+        let destination = Destination::with_port(text, PORT);
         destination.map(Self).ok_or_else(|| {
             format!(
                 "'{text}' is no server: expected HOST:PORT or HOST, such as proxy.example or \

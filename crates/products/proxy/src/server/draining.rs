@@ -12,7 +12,7 @@ use anabranch_house::drain::{Drain, Phase};
 use anabranch_net::Clock;
 use tokio::sync::Notify;
 
-use crate::config::{Item as _, ServerAddress};
+use crate::PORT;
 use crate::control::{Command, ControlError};
 use crate::flows::Flows;
 use crate::status::DrainState;
@@ -61,8 +61,8 @@ impl Draining {
         match (command, &mut *active) {
             (Command::Show, _) => {}
             (Command::Drain { rate, within_s, to }, active) => {
-                let to = to.map(|to| ServerAddress::read_one(&to)).transpose();
-                let to = to.map_err(ControlError::Server)?.map(|to| to.0);
+                let named = |to: String| Destination::with_port(&to, PORT).ok_or(ControlError::Server(to));
+                let to = to.map(named).transpose()?;
                 let until = within_s.map(|seconds| after(now, seconds)).transpose()?;
                 let clients = present.len() as u64;
                 let law = Drain::new(now, present, Vec::new(), rate, until)?;

@@ -16,8 +16,6 @@ pub struct Snapshot {
     pub pid: u32,
     /// The time since the role began, in seconds.
     pub uptime_s: f64,
-    /// The server, if the role is a client.
-    pub server: Option<String>,
     /// What it has to do with several servers.
     #[serde(flatten)]
     pub several: SeveralServers,
@@ -47,6 +45,8 @@ pub struct Snapshot {
 /// What a role has to do with several servers. In JSON these are fields of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeveralServers {
+    /// The servers as the settings of a client name them, with commas between them.
+    pub server: Option<String>,
     /// The servers of a client.
     #[serde(default)]
     pub servers: Vec<KnownServer>,

@@ -12,11 +12,11 @@ use std::time::Duration;
 use anabranch_net::Clock;
 use anabranch_proxy::client;
 use anabranch_proxy::config;
-use anabranch_proxy::control::{Command, ControlError, local};
+use anabranch_proxy::control::{Command, ControlError};
 use anabranch_proxy::keys::{Clients, KeyPair, Pairing};
 use anabranch_proxy::policy::Policy;
 use anabranch_proxy::server::{self, Admission};
-use anabranch_proxy::status::{ServerState, Snapshot};
+use anabranch_proxy::status::{ServerState, Snapshot, control};
 use anabranch_proxy::trunk::Destination;
 use anabranch_proxy::{Door, Event, Status};
 use tempfile::TempDir;
@@ -186,7 +186,7 @@ fn connections_are_spread_and_go_elsewhere_when_a_server_ends() {
     assert!(counts.iter().all(|count| *count >= 15), "{counts:?}");
     let all = wait(&client.status, |all| state(all, 1) == Some(ServerState::Down));
     assert_eq!(all.several.servers[0].capacity, Some(1_000));
-    assert!(all.several.servers[0].rtt_us.is_some() && all.server.unwrap().contains(", "));
+    assert!(all.several.servers[0].rtt_us.is_some() && all.several.server.unwrap().contains(", "));
 }
 
 /// A server is drained, stopped and started again, while a program opens connections without a pause.
@@ -437,8 +437,8 @@ fn a_server_that_is_silent_gets_no_new_connection_after_a_second() {
 fn commands_that_make_no_sense_change_nothing() {
     let server = Server::new();
     let (status, dir) = (server.status(), tempfile::tempdir().unwrap());
-    let _socket = local::listen(&status, dir.path()).unwrap();
-    let (_, path) = local::sockets(dir.path()).remove(0);
+    let _socket = control::listen(&status, dir.path()).unwrap();
+    let (_, path) = control::sockets(dir.path()).remove(0);
     let of = |rate, within_s, to: Option<&str>| Command::Drain { rate, within_s, to: to.map(str::to_owned) };
     for (command, says) in [
         (of(Some(0.0), None, None), "would ever go"),
@@ -450,15 +450,15 @@ fn commands_that_make_no_sense_change_nothing() {
         (Command::Pause, "does not drain"),
         (Command::Cancel, "does not drain"),
     ] {
-        let error = local::give(&path, &command).unwrap_err();
+        let error = control::give(&path, &command).unwrap_err();
         assert!(matches!(&error, ControlError::Refused(why) if why.contains(says)), "{command:?}: {error}");
         assert_eq!(status.snapshot().several.drain, None);
     }
-    let begun = local::give(&path, &of(None, Some(5.0), None)).unwrap().unwrap();
+    let begun = control::give(&path, &of(None, Some(5.0), None)).unwrap().unwrap();
     assert_eq!((begun.clients, begun.state.as_str()), (0, "ended"));
-    local::give(&path, &Command::Pause).unwrap();
-    local::give(&path, &Command::Resume).unwrap();
-    assert_eq!(local::give(&path, &Command::Cancel).unwrap(), None);
+    control::give(&path, &Command::Pause).unwrap();
+    control::give(&path, &Command::Resume).unwrap();
+    assert_eq!(control::give(&path, &Command::Cancel).unwrap(), None);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
     stream.write_all(b"{\"drain\": 5}").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();

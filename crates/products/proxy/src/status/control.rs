@@ -1,6 +1,6 @@
 //! Takes commands over a Unix socket: each connection sends one as a line of JSON, and gets one answer.
 //!
-//! The socket is `proxy-ROLE-PID.control`, beside that of [`status::local`](crate::status::local). Only its
+//! The socket is `proxy-ROLE-PID.control`, beside that of [`local`](crate::status::local). Only its
 //! owner can use it.
 
 use std::fs::{self, Permissions};
