@@ -15,7 +15,8 @@
 //!   [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
 //! * [`leg`]: one end of a leg, a machine that carries programs' datagrams over several paths;
 //!   [`leg::packet`]: its format.
-//! * [`pool`]: chooses the trunk of a stream, and when to open and close trunks.
+//! * [`pool`]: chooses the trunk of a stream, and when to open and close trunks; [`pool::servers`]: chooses
+//!   the server if there are several.
 //! * [`keys`]: key pairs, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with these
 //!   keys.
 //! * [`socket`]: MPTCP sockets for trunks, and the kernel's information about them.
