@@ -2,6 +2,7 @@
 
 pub mod args;
 mod client;
+mod drain;
 mod pair;
 mod places;
 mod role_args;
@@ -39,6 +40,7 @@ pub fn proxy(args: &Proxy) -> Outcome {
         ProxyCommand::Remove(args) => pair::remove(args),
         ProxyCommand::Status(args) => status::status(args),
         ProxyCommand::Rules(args) => rules::rules(args),
+        ProxyCommand::Drain(args) => drain::drain(args),
     }
 }
 

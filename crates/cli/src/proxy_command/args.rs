@@ -40,6 +40,7 @@ pub enum ProxyCommand {
     Remove(Remove),
     Status(Status),
     Rules(Rules),
+    Drain(Drain),
 }
 
 impl About for config::Server {
@@ -126,6 +127,59 @@ pub struct Remove {
 )]
 pub struct Status {
     /// One JSON object a proxy on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Tell the clients of a server that runs to go to their other servers, some a second
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Tell the clients of a server that runs to go to their other servers, some a second.\n\n\
+        Run it where the server runs, as the same user. A client that was told opens no connection here \
+        any more, and those that are open go on. It ends when no client is left or at --until, with exit \
+        status 1 if some are left then. Ctrl-C ends this command, not the drain. Until the server starts \
+        again, or --cancel, clients that were told and new ones are turned away. A client that has only this \
+        server waits for it.",
+    after_help = "Examples:\n  \
+        anabranch proxy drain --rate 20/s && systemctl restart anabranch-proxy-server\n  \
+        anabranch proxy drain --until 10min --to b.proxy.example\n  \
+        anabranch proxy drain --cancel"
+)]
+pub struct Drain {
+    /// Clients that are told in a second: 5, 5/s, 0.5/s, 30/min. Without it: as many as --until needs, or
+    /// 10/s
+    #[arg(long, value_name = "N/s")]
+    pub rate: Option<String>,
+
+    /// Tell no client after this: a time from now (90s, 10min, 2h), or of Unix (@1800000000)
+    #[arg(long, value_name = "T")]
+    pub until: Option<String>,
+
+    /// Tell clients to go to this server; they do if they have its key and it is near. Without a port: 26228
+    #[arg(long, value_name = "SERVER")]
+    pub to: Option<String>,
+
+    /// Tell no more clients until --resume
+    #[arg(long, conflicts_with_all = ["rate", "until", "to", "resume", "cancel"])]
+    pub pause: bool,
+
+    /// Tell clients again
+    #[arg(long, conflicts_with_all = ["rate", "until", "to", "cancel"])]
+    pub resume: bool,
+
+    /// End the drain: clients may come back
+    #[arg(long, conflicts_with_all = ["rate", "until", "to"])]
+    pub cancel: bool,
+
+    /// The process of the server, if several run here
+    #[arg(long, value_name = "PID")]
+    pub process: Option<u32>,
+
+    /// Do not wait for the end
+    #[arg(long)]
+    pub no_wait: bool,
+
+    /// Report on standard output as JSON, one object a line
     #[arg(long)]
     pub json: bool,
 }

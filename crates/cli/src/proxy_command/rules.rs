@@ -2,6 +2,7 @@
 
 use std::net::ToSocketAddrs as _;
 
+use anabranch_proxy::client::ServerName;
 use anabranch_proxy::config::{self, Settings as _};
 use anabranch_proxy::{Host, redirect};
 
@@ -25,18 +26,28 @@ pub(super) fn rules(args: &Rules) -> Outcome {
     }
     let all = given.over(file.unwrap_or_default());
     let listeners = all.transparent.unwrap_or_default();
-    let Some(config::ServerAddress(server)) = all.server.filter(|_| !listeners.is_empty()) else {
+    let named = all.server.unwrap_or_default();
+    if named.is_empty() || listeners.is_empty() {
         return Err(Failure::usage(
             "rules need `--transparent`, where the client listens, and `--server`, which they leave alone: \
              say both, or --config with the client's file",
         ));
-    };
-    let servers = match server.host() {
-        Host::Ip(ip) => vec![(*ip, server.port()).into()],
-        Host::Name(name) => (&**name, server.port())
-            .to_socket_addrs()
-            .map_err(|e| Failure::other(format!("the server's name {name}: {e}")))?
-            .collect(),
-    };
+    }
+    let mut servers = Vec::new();
+    for name in named {
+        let ServerName::At(server) = name else {
+            return Err(Failure::usage(format!(
+                "the servers of {name} change: let the client set the rules, with --install-rules"
+            )));
+        };
+        match server.host() {
+            Host::Ip(ip) => servers.push((*ip, server.port()).into()),
+            Host::Name(name) => servers.extend(
+                (&**name, server.port())
+                    .to_socket_addrs()
+                    .map_err(|e| Failure::other(format!("the server's name {name}: {e}")))?,
+            ),
+        }
+    }
     stdout::print(redirect::rules(&listeners, &servers))
 }

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_proxy::Running;
+use anabranch_proxy::status::control::{self, LocalControl};
 use anabranch_proxy::status::local::{self, LocalStatus};
 use anabranch_proxy::status::web::{self, WebStatus};
-use anabranch_proxy::status::{Connection, Link, Snapshot, Token};
+use anabranch_proxy::status::{Connection, KnownServer, Link, Role, Snapshot, Token};
 use console::Term;
 use nix::unistd::geteuid;
 
@@ -28,6 +29,7 @@ const WIDE: usize = 1_000;
 /// Holds the socket and the page on which a role shows its state, until it is dropped.
 pub(super) struct Shown {
     _local: Option<LocalStatus>,
+    _control: Option<LocalControl>,
     _page: Option<WebStatus>,
 }
 
@@ -43,11 +45,17 @@ pub(super) fn show(running: &Running, page: Option<Page>, view: &View) -> Outcom
     });
     let page = page.transpose()?;
     let nowhere = || io::Error::new(io::ErrorKind::NotFound, "there is no directory for its socket");
+    let control = (status.role() == Role::Server).then(|| {
+        let control = own_dir().ok_or_else(nowhere).and_then(|dir| control::listen(&status, &dir));
+        control.inspect_err(|e| {
+            view.notice(&format!("`anabranch proxy drain` will not find this process: {e}"));
+        })
+    });
     let local = own_dir().ok_or_else(nowhere).and_then(|dir| local::listen(&status, &dir));
     let local = local.inspect_err(|e| {
         view.notice(&format!("`anabranch proxy status` will not find this process: {e}"));
     });
-    Ok(Shown { _local: local.ok(), _page: page })
+    Ok(Shown { _local: local.ok(), _control: control.and_then(Result::ok), _page: page })
 }
 
 /// Holds the address of the status page, and the file of its token.
@@ -124,7 +132,8 @@ fn or_dash(text: Option<String>) -> String {
 
 /// Writes a snapshot for people.
 fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
-    let to = snapshot.server.as_ref().map_or_else(String::new, |server| format!(" to {}", shown(server)));
+    let to =
+        snapshot.several.server.as_ref().map_or_else(String::new, |server| format!(" to {}", shown(server)));
     let up = duration(snapshot.uptime_s);
     let mut out = vec![format!("{}{to}, process {}, up {up}", snapshot.role.name(), snapshot.pid)];
     let listening: Vec<_> =
@@ -132,6 +141,14 @@ fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
     out.push(format!("listening: {}", listening.join(", ")));
     let subflows: usize = snapshot.trunks.iter().map(|trunk| trunk.subflows.len()).sum();
     out.push(format!("{} with {}", plural(snapshot.trunks.len(), "trunk"), plural(subflows, "subflow")));
+    if snapshot.several.servers.len() > 1 {
+        out.push(String::new());
+        out.extend(server_table(&snapshot.several.servers, width));
+    }
+    out.extend(
+        snapshot.several.load.map(|load| format!("load: {} of {} connections", load.open, load.capacity)),
+    );
+    out.extend(snapshot.several.drain.as_ref().map(|drain| format!("drain: {}", super::drain::line(drain))));
     out.extend(snapshot.transport.as_ref().map(|says| format!("trunks: {}", shown(says))));
     out.push(String::new());
     match &snapshot.links[..] {
@@ -196,6 +213,21 @@ fn link_table(links: &[Link], width: usize) -> Vec<String> {
     table(columns, &cells(&|link| link.state.name().to_owned()), width)
 }
 
+fn server_table(servers: &[KnownServer], width: usize) -> Vec<String> {
+    let cells = |of: &dyn Fn(&KnownServer) -> String| servers.iter().map(of).collect::<Vec<_>>();
+    let load = |server: &KnownServer| Some(format!("{} of {}", server.open?, server.capacity?));
+    let columns = vec![
+        Column::names("server", cells(&|server| shown(&server.name))),
+        Column::numbers("rtt", 0, cells(&|server| or_dash(server.rtt_us.map(milliseconds)))),
+        Column::numbers("load", 0, cells(&|server| or_dash(load(server)))),
+    ];
+    let state = |server: &KnownServer| match &server.why {
+        Some(why) => format!("{}: {}", server.state.name(), shown(why)),
+        None => server.state.name().to_owned(),
+    };
+    table(columns, &cells(&state), width)
+}
+
 fn milliseconds(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1e3)
 }
@@ -219,7 +251,7 @@ fn connection_table(all: &[&Connection], width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use anabranch_proxy::Totals;
-    use anabranch_proxy::status::{ConnectionState, LinkState, Listening, Role};
+    use anabranch_proxy::status::{ConnectionState, LinkState, Listening, SeveralServers};
 
     use super::*;
 
@@ -263,7 +295,10 @@ mod tests {
             pid: 4_711,
             uptime_s: 7_440.0,
             transport: None,
-            server: Some("proxy.example:26228".to_owned()),
+            several: SeveralServers {
+                server: Some("proxy.example:26228".to_owned()),
+                ..SeveralServers::default()
+            },
             listening: vec![Listening { door: "socks".to_owned(), address: "127.0.0.1:1080".to_owned() }],
             totals: Totals {
                 connections: 3,

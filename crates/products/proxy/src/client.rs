@@ -21,14 +21,17 @@
 mod associate;
 mod carriers;
 mod datagrams;
+mod keyring;
 mod program;
+mod servers;
+mod service_records;
 mod trunks;
 
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anabranch_algo::Span;
@@ -38,6 +41,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::control::ControlError;
 use crate::descriptors::{Descriptors, Shortage};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
@@ -54,14 +58,16 @@ use crate::relay::TcpLeg;
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
 use crate::status::{NamedLink, Parts, Role};
-use crate::tls::{ALPN, ClientTls};
 use crate::traffic::{Key, Naming, Reading, Traffic};
 use crate::transport::Choice;
 use crate::trunk::Destination;
 use carriers::Carriers;
 use datagrams::DatagramLeg;
+use keyring::Keyring;
 use program::{Manners, Service};
-use trunks::{Making, Trunks};
+pub use servers::{SERVERS_MAX, ServerName};
+use servers::{Servers, WeakServers};
+use trunks::Making;
 
 /// The time for which the addresses of the server's name are used before the name is looked up again.
 const SERVER_NAME_AGE: Span = Span::from_secs(60);
@@ -73,10 +79,13 @@ const CLOSING: Duration = Duration::from_millis(500);
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server.
-    pub server: Destination,
-    /// The keys. With `None`, the trunks are not encrypted and neither side proves a key.
-    pub pairing: Option<Pairing>,
+    /// The servers, at most [`SERVERS_MAX`]. With several, each connection goes to the one that
+    /// [`ServerChoice`](crate::pool::servers::ServerChoice) chooses.
+    pub servers: Vec<ServerName>,
+    /// The keys. The first pairing is tried first with the first server, and so on; a server that shows the
+    /// key of another pairing gets that one. Without any, the trunks are not encrypted and neither side
+    /// proves a key.
+    pub pairings: Vec<Pairing>,
     /// The addresses at which the client listens for programs, each with the kind of programs. [`redirect`]
     /// is about those of [`Door::Transparent`].
     pub doors: Vec<(Door, SocketAddr)>,
@@ -114,9 +123,17 @@ impl Options {
     /// program.
     #[must_use]
     pub fn new(server: Destination, pairing: Option<Pairing>) -> Self {
+        let pairings = pairing.into_iter().collect();
+        Self { servers: vec![server.into()], pairings, ..Self::default() }
+    }
+}
+
+impl Default for Options {
+    /// Returns the options of a client without a server.
+    fn default() -> Self {
         Self {
-            server,
-            pairing,
+            servers: Vec::new(),
+            pairings: Vec::new(),
             doors: Vec::new(),
             installs_rules: false,
             users: Users::default(),
@@ -127,7 +144,7 @@ impl Options {
             transport: Choice::default(),
             socket: SocketOptions::default(),
             limits: Limits::default(),
-            resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
+            resolver: Resolver::default().bounded(SERVER_NAME_AGE, SERVERS_MAX),
             timeouts: Timeouts::default(),
             user_limits: UserLimits::default(),
         }
@@ -142,6 +159,16 @@ impl Options {
 pub fn start(options: Options) -> Result<Running, Error> {
     if options.doors.is_empty() {
         return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
+    }
+    match options.servers.len() {
+        0 => return Err(Error::Usage("there is no server".to_owned())),
+        _ if options.pairings.is_empty()
+            && options.servers.iter().any(|server| matches!(server, ServerName::Records(_))) =>
+        {
+            return Err(Error::Usage("without keys, DNS must not name servers: anyone could".to_owned()));
+        }
+        1..=SERVERS_MAX => {}
+        _ => return Err(Error::Usage(format!("there are more than {SERVERS_MAX} servers"))),
     }
     links::check(&options.via).map_err(|e| Error::Usage(e.to_string()))?;
     let runtime = runtime()?;
@@ -167,9 +194,10 @@ pub fn start(options: Options) -> Result<Running, Error> {
         let shared = shared.clone();
         Arc::new(move |options: &dyn Any| options.downcast_ref().map(|new| shared.take_over(new)).is_some())
     };
-    let parts = shared.parts(&options.server);
+    let bound = Arc::new(OnceLock::new());
+    let parts = shared.parts(&options.servers, Arc::clone(&bound));
     Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| {
-        run(options, shared, listeners, reports, stop)
+        run(options, shared, listeners, reports, (bound, stop))
     }))
 }
 
@@ -200,12 +228,16 @@ impl Shared {
     }
 
     /// Returns the parts from which the client's status is made.
-    fn parts(&self, server: &Destination) -> Parts {
+    fn parts(&self, servers: &[ServerName], bound: Arc<OnceLock<WeakServers>>) -> Parts {
         let (links, datagrams) = (self.links.clone(), self.datagrams.clone());
         let carriers = self.carriers.clone();
         Parts {
             role: Role::Client,
-            server: Some(server.to_string()),
+            server: Some(servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            servers: Box::new(move || bound.get().map(WeakServers::status).unwrap_or_default()),
+            drain: Box::new(|| None),
+            load: Box::new(|| None),
+            control: Box::new(|_| Err(ControlError::NotServer)),
             transport: Box::new(move || carriers.says()),
             flows: self.flows.clone(),
             traffic: self.traffic.clone(),
@@ -236,12 +268,11 @@ async fn run(
     shared: Shared,
     listeners: Vec<(Door, TcpListener)>,
     reports: Reports,
-    stop: Stop,
+    (bound, stop): (Arc<OnceLock<WeakServers>>, Stop),
 ) {
     let Shared { links, datagrams, traffic, carriers, .. } = shared.clone();
     let making = Making {
-        server: options.server,
-        tls: options.pairing.as_ref().map(|pairing| ClientTls::new(pairing, ALPN)),
+        keys: Keyring::new(&options.pairings),
         socket: options.socket,
         limits: options.limits,
         resolver: options.resolver,
@@ -250,7 +281,9 @@ async fn run(
         carriers: carriers.clone(),
     };
     let is_kernels = begin_udp(&carriers, &reports);
-    let trunks = Trunks::new(making, reports.clone());
+    let trunks = Servers::new(making, options.servers, reports.clone());
+    // The value is set once.
+    let _ = bound.set(trunks.weak());
     let mut tasks = JoinSet::new();
     let addresses =
         listeners.iter().filter_map(|(door, listener)| Some((*door, listener.local_addr().ok()?)));
@@ -275,10 +308,7 @@ async fn run(
         tasks.spawn(accept(door, listener, service));
     }
     if !options.installs_rules {
-        let reports = reports.clone();
-        spawn_blocking(move || {
-            redirect::left_behind().into_iter().for_each(|text| reports.put(Event::Notice(text)));
-        });
+        look_for_rules(reports.clone());
     }
     let manage = async {
         if !is_kernels {
@@ -309,6 +339,13 @@ async fn run(
     sleep(CLOSING).await;
     // The kernel is told to forget the links; that takes milliseconds.
     links.end(&reports).await;
+}
+
+/// Removes the rules that an earlier client has left, and reports that.
+fn look_for_rules(reports: Reports) {
+    spawn_blocking(move || {
+        redirect::left_behind().into_iter().for_each(|text| reports.put(Event::Notice(text)));
+    });
 }
 
 /// Starts the task of trunks over UDP and reports whether trunks go over UDP. Returns whether the kernel has
@@ -365,7 +402,7 @@ fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Rea
 
 /// Keeps the kernel's rules that redirect programs' connections. The rules name the server's addresses, so
 /// they are renewed when these change. Never returns; dropping the future removes the rules.
-async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Reports) {
+async fn keep_rules(trunks: &Servers, listeners: Vec<SocketAddr>, reports: &Reports) {
     let rules = redirect::Installed::default();
     let mut known = Vec::new();
     loop {

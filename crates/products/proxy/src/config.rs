@@ -10,7 +10,7 @@
 //! let file: Client = parse("server = \"proxy.example\"\nplain = true\n")?;
 //! let flags = Client { strict_socks: Some(true), ..Client::default() };
 //! let options = flags.over(file).options()?;
-//! assert_eq!(options.server.port(), anabranch_proxy::PORT);
+//! assert_eq!(options.servers[0].to_string(), "proxy.example:26228");
 //! # Ok::<(), anabranch_proxy::config::ConfigError>(())
 //! ```
 

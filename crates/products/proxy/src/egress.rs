@@ -17,11 +17,13 @@ mod spares;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_algo::Span;
 use anabranch_http::happy_eyeballs::race;
+use anabranch_net::mptcp_socket::tcp_socket_info;
 use anabranch_net::{Clock, Resolver};
 use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -72,6 +74,15 @@ pub struct Connected {
     pub peer: SocketAddr,
     /// The number of first bytes that have already been sent.
     pub sent: usize,
+}
+
+impl Connected {
+    /// Returns the smoothed round-trip time to the origin, if the kernel knows it.
+    #[must_use]
+    pub fn rtt(&self) -> Option<Span> {
+        let info = tcp_socket_info(self.stream.as_fd()).ok()?;
+        (info.rtt_us > 0).then(|| Span::from_micros(info.rtt_us.into()))
+    }
 }
 
 /// The reason why there is no connection.
@@ -131,6 +142,24 @@ impl Connector {
         let connected = timeout(self.options.connect_timeout, self.resolve_and_race(destination, first));
         let late = || Failed::new(Reason::HostUnreachable, "it did not answer in time");
         connected.await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Connects as [`connect`](Self::connect) does. With `is_measured` without Fast Open, so that
+    /// [`Connected::rtt`] is known.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_measured(
+        &self,
+        destination: &Destination,
+        first: &Bytes,
+        is_measured: bool,
+    ) -> Result<Connected, Failed> {
+        if !is_measured {
+            return self.connect(destination, first).await;
+        }
+        let options = Options { is_fast_open: false, ..self.options.clone() };
+        Self { options, ..self.clone() }.connect(destination, first).await
     }
 
     /// Checks that a further socket may be made; `made` is the latest one.

@@ -198,6 +198,11 @@ impl Flows {
         Open { flow, number, flows: self.clone() }
     }
 
+    /// Returns the number of connections.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().flows.len()
+    }
+
     /// Returns the number of connections, the `most` of them with the most bytes, ordered by their numbers,
     /// and the present time.
     pub(crate) fn list(&self, most: usize) -> (usize, Vec<(u64, Arc<Flow>)>, Time) {

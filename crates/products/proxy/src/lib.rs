@@ -15,7 +15,8 @@
 //!   [`TrunkHandle::open`](trunk_task::TrunkHandle::open) or `accept` a [`Stream`](trunk_task::Stream).
 //! * [`leg`]: one end of a leg, a machine that carries programs' datagrams over several paths;
 //!   [`leg::packet`]: its format.
-//! * [`pool`]: chooses the trunk of a stream, and when to open and close trunks.
+//! * [`pool`]: chooses the trunk of a stream, and when to open and close trunks; [`pool::servers`]: chooses
+//!   the server if there are several.
 //! * [`keys`]: key pairs, the line that pairs a client, the list of clients; [`tls`]: TLS 1.3 with these
 //!   keys.
 //! * [`socket`]: MPTCP sockets for trunks, and the kernel's information about them.
@@ -28,6 +29,7 @@
 //! * [`config`]: the settings of both roles, for files, flags and programs.
 //! * [`flows`]: the live connections and their time-outs; [`quota`]: the limits of each user.
 //! * [`status`]: the state of a role as a snapshot, a page and metrics; `traffic`: the bytes on each link.
+//! * [`control`]: commands to a role that runs.
 //! * `constant_time`: comparisons that reveal no secret; `descriptors`: the limits on
 //!   descriptors.
 //! * `relay`: moves bytes between a TCP connection and a stream; `buffer`: the buffers of reads.
@@ -39,6 +41,7 @@ mod buffer;
 pub mod client;
 pub mod config;
 mod constant_time;
+pub mod control;
 mod descriptors;
 mod error;
 mod event;

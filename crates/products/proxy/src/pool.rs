@@ -4,6 +4,8 @@
 //! moves no bytes is preferred. If all move bytes, another trunk is opened for later streams. A trunk that
 //! leaves something unanswered is passed over while there is another.
 
+pub mod servers;
+
 use anabranch_algo::{Span, Time};
 
 /// The time without an answer, plus four round trips, after which a trunk gets no new streams.
@@ -28,7 +30,9 @@ pub struct Load {
 }
 
 impl Load {
-    fn has_room(&self) -> bool {
+    /// Whether one more stream can be opened.
+    #[must_use]
+    pub const fn has_room(&self) -> bool {
         self.takes_streams && self.open_streams < self.streams_max
     }
 

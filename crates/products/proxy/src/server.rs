@@ -16,15 +16,17 @@
 //! ```
 
 mod association;
+mod draining;
 mod flow;
 mod gate;
 mod legs;
 mod origin;
 mod refusals;
+mod scale;
+mod several;
 mod udp_door;
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
@@ -55,14 +57,17 @@ use crate::socket::{ACCEPT_PAUSE, Connection, Listener, SocketOptions, why_singl
 use crate::status::{Parts, Role};
 use crate::tls::{HANDSHAKE_TIMEOUT, leg_secret};
 use crate::traffic::{Counted, Naming, Traffic};
-use crate::trunk::{Association, GoAwayReason, Settings, Side, Transport};
+use crate::trunk::{Association, Destination, GoAwayReason, Settings, Side, Transport};
 use crate::trunk_socket::TrunkSocket;
 use crate::trunk_task::{TrunkHandle, start_in_share};
+use draining::{Clients, send_away};
 pub use gate::Admission;
 use gate::{Gate, Pass};
 use legs::Legs;
 use origin::Origins;
 use refusals::Refusals;
+pub use scale::Scale;
+use several::Several;
 use udp_door::UdpDoor;
 
 /// The time for which the addresses of a name are used, and the most names whose addresses are kept.
@@ -77,6 +82,8 @@ const UDP_HANDSHAKES_MAX: u64 = 64;
 const LEAVING: Duration = Duration::from_secs(10);
 /// The time between two checks whether the list of clients has changed.
 const LIST_EVERY: Duration = Duration::from_secs(1);
+/// The time between two checks whether the load has to be announced.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 /// The time that trunks have at the end of the server to send their last frames.
 const CLOSING: Duration = Duration::from_millis(500);
 
@@ -103,6 +110,13 @@ pub struct Options {
     pub descriptors: u64,
     /// The most bytes that may wait in all trunks together; see [`Options::new`].
     pub trunk_memory_bytes: u64,
+    /// The number of connections that the server wants at most, which it announces. It refuses none because
+    /// of it. With `None`, as many as it has descriptors for.
+    pub capacity: Option<u32>,
+    /// The other servers that are named to clients.
+    pub others: Vec<Destination>,
+    /// The program that is run when the load passes a threshold.
+    pub scale: Option<Scale>,
 }
 
 impl Options {
@@ -122,6 +136,9 @@ impl Options {
             client_limits: UserLimits::default(),
             descriptors: Descriptors::of_process().all(),
             trunk_memory_bytes: memory::shared_bytes(),
+            capacity: None,
+            others: Vec::new(),
+            scale: None,
         }
     }
 }
@@ -161,20 +178,12 @@ pub fn start(options: Options) -> Result<Running, Error> {
         })
     };
     let (traffic, bound) = (Traffic::new(Naming::Client), Arc::new(OnceLock::<Weak<Legs>>::new()));
-    let parts = {
-        let bound = Arc::clone(&bound);
-        Parts {
-            role: Role::Server,
-            server: None,
-            transport: Box::new(|| None),
-            flows: flows.clone(),
-            traffic: traffic.clone(),
-            links: Box::new(Vec::new),
-            datagram_flows: Box::new(move || {
-                bound.get().and_then(Weak::upgrade).map_or(0, |legs| legs.flows())
-            }),
-        }
-    };
+    let clients = Arc::new(Mutex::default());
+    let capacity = u32::try_from(descriptors.shared()).unwrap_or(u32::MAX);
+    let capacity = options.capacity.unwrap_or(capacity).max(1);
+    let of = (Arc::clone(&clients), flows.clone());
+    let several = Several::new(capacity, options.others, options.scale, of);
+    let parts = parts(&several, &flows, &traffic, Arc::clone(&bound));
     Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| async move {
         let (own, to, quotas_of) = (connector.clone(), reports.clone(), quotas.clone());
         let udp = udp.and_then(|door| {
@@ -190,7 +199,7 @@ pub fn start(options: Options) -> Result<Running, Error> {
         // The value is set once. A weak reference is enough: the status does not keep the legs once the role
         // has ended.
         legs.iter().for_each(|legs| drop(bound.set(Arc::downgrade(legs))));
-        let (refusals, clients, clock) = (Mutex::default(), Mutex::default(), Clock::start());
+        let (refusals, clock) = (Mutex::default(), Clock::start());
         let handshakes = (handshakes, udp_handshakes);
         let server = Server {
             gate,
@@ -203,10 +212,29 @@ pub fn start(options: Options) -> Result<Running, Error> {
             refusals,
             memory,
             clients,
+            several,
             clock,
         };
         Arc::new(server).run(listener, stop).await;
     }))
+}
+
+/// Returns the parts from which the server's status is made.
+fn parts(several: &Several, flows: &Flows, traffic: &Traffic, bound: Arc<OnceLock<Weak<Legs>>>) -> Parts {
+    let (draining, control) = (several.draining.clone(), several.draining.clone());
+    Parts {
+        role: Role::Server,
+        server: None,
+        servers: Box::new(Vec::new),
+        load: Box::new(several.loads()),
+        drain: Box::new(move || draining.status()),
+        control: Box::new(move |command| control.command(command)),
+        transport: Box::new(|| None),
+        flows: flows.clone(),
+        traffic: traffic.clone(),
+        links: Box::new(Vec::new),
+        datagram_flows: Box::new(move || bound.get().and_then(Weak::upgrade).map_or(0, |legs| legs.flows())),
+    }
 }
 
 /// The ports that are tried where any will do.
@@ -227,9 +255,6 @@ fn bind(listen: SocketAddr, options: &SocketOptions) -> io::Result<(Listener, io
     }
 }
 
-/// The trunks of all clients, by client name and trunk number.
-type Clients = BTreeMap<(String, u64), TrunkHandle>;
-
 struct Server {
     gate: Gate,
     origins: Origins,
@@ -244,7 +269,8 @@ struct Server {
     refusals: Mutex<Refusals>,
     /// The bytes that wait in trunks.
     memory: Places<String>,
-    clients: Mutex<Clients>,
+    clients: Arc<Mutex<Clients>>,
+    several: Several,
     clock: Clock,
 }
 
@@ -266,7 +292,10 @@ impl Server {
         let mut counting = pin!(traffic.keep(Vec::new));
         let mut number = 0;
         let mut is_short = false;
+        let mut announces = interval(ANNOUNCE_EVERY);
         let mut udp = JoinSet::new();
+        let draining = self.several.draining.clone();
+        udp.spawn(async move { draining.keep().await });
         if let Some(door) = self.udp.clone() {
             let (host, legs) = (door.clone(), self.legs.clone());
             udp.spawn(async move { host.run().await });
@@ -279,6 +308,10 @@ impl Server {
                     self.end_removed(self.gate.refresh());
                     let told = self.refusals().told(self.clock.now());
                     told.into_iter().for_each(|told| self.reports.put(told));
+                    continue;
+                }
+                _ = announces.tick() => {
+                    self.several.announce(self.clock.now(), &self.clients(), &self.reports);
                     continue;
                 }
                 Some(_) = trunks.join_next() => continue,
@@ -368,6 +401,11 @@ impl Server {
                 trunk.close();
                 self.refuse_client(peer, client, GoAwayReason::TooManyTrunks.to_string());
             }
+            Err(Refused::Drains(trunk, client)) => {
+                let _ = timeout(LEAVING, trunk.ended()).await;
+                trunk.close();
+                self.refuse_client(peer, client, "the server drains".to_owned());
+            }
             Err(Refused::Client(client, why)) => self.refuse_client(peer, client, why),
         }
     }
@@ -413,6 +451,11 @@ impl Server {
             }
         };
         place.heard();
+        if let Some(to) = self.several.draining.turns_away(&user(client.as_deref(), peer)) {
+            // The frame is sent together with HELLO, so that the client opens no stream.
+            send_away(&trunk, to.as_ref());
+            return Err(Refused::Drains(trunk, client));
+        }
         let Some(listed) = self.list(user(client.as_deref(), peer), number, &trunk) else {
             return Err(Refused::TooMany(trunk, client));
         };
@@ -463,6 +506,7 @@ impl Server {
         }
         counted.iter().for_each(|counted| counted.carries(&trunk, client.as_deref()));
         self.reports.put(Event::TrunkUp { peer, client: client.clone(), transport, note });
+        self.several.greet(&trunk);
         let mut streams = JoinSet::new();
         loop {
             tokio::select! {
@@ -509,6 +553,8 @@ enum Refused {
     Anyone(String),
     /// This client has too many trunks.
     TooMany(TrunkHandle, Option<String>),
+    /// The server drains.
+    Drains(TrunkHandle, Option<String>),
     /// The connection of this client cannot become a trunk, for this reason.
     Client(Option<String>, String),
 }

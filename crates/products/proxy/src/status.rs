@@ -2,8 +2,9 @@
 //!
 //! Whenever it is asked, [`Status`] makes one [`Snapshot`] from the owners of the numbers: connections from
 //! the list of flows, links and trunks from `traffic`, totals from the reports. [`local`] serves it over a
-//! Unix socket, [`web`] to browsers and to Prometheus.
+//! Unix socket, [`web`] to browsers and to Prometheus. [`control`] takes commands over a socket of its own.
 
+pub mod control;
 pub mod local;
 mod prometheus;
 mod snapshot;
@@ -19,13 +20,15 @@ use anabranch_algo::Time;
 use anabranch_net::Clock;
 use tokio::runtime::Handle;
 
+use crate::control::{Command, ControlError};
 use crate::event::{Counters, Door};
 use crate::flows::{Flow, Flows};
 use crate::links::Usage;
 use crate::traffic::{Row, Traffic, TrunkRow};
 pub use prometheus::prometheus_text;
 pub use snapshot::{
-    Client, Connection, ConnectionState, Ended, Link, LinkState, Listening, Role, Snapshot, Subflow, Trunk,
+    Client, Connection, ConnectionState, DrainState, Ended, KnownServer, Link, LinkState, Listening, Role,
+    ServerLoad, ServerState, SeveralServers, Snapshot, Subflow, Trunk,
 };
 pub use token::{Token, TokenError};
 
@@ -49,8 +52,16 @@ pub(crate) struct NamedLink {
 pub(crate) struct Parts {
     pub(crate) role: Role,
     pub(crate) server: Option<String>,
+    /// Returns the servers of a client.
+    pub(crate) servers: Box<dyn Fn() -> Vec<KnownServer> + Send + Sync>,
+    /// Returns the load of a server.
+    pub(crate) load: Box<dyn Fn() -> Option<ServerLoad> + Send + Sync>,
+    /// Returns the drain of a server.
+    pub(crate) drain: Box<dyn Fn() -> Option<DrainState> + Send + Sync>,
     /// Returns what carries a client's trunks, and why, unless it is the kernel's MPTCP.
     pub(crate) transport: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Carries out a command.
+    pub(crate) control: Box<dyn Fn(Command) -> Result<(), ControlError> + Send + Sync>,
     pub(crate) flows: Flows,
     pub(crate) traffic: Traffic,
     /// Returns the links of a client, in the user's order.
@@ -84,16 +95,29 @@ impl Status {
         Self { parts: Arc::new(parts), counters, addresses: addresses.into(), clock: Clock::start(), runtime }
     }
 
+    pub(crate) const fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// Returns which role this is.
     #[must_use]
     pub fn role(&self) -> Role {
         self.parts.role
     }
 
+    /// Carries out a command, and returns the state of the drain after it.
+    ///
+    /// # Errors
+    /// If the role is a client, or if the command makes no sense now.
+    pub fn control(&self, command: Command) -> Result<Option<DrainState>, ControlError> {
+        (self.parts.control)(command)?;
+        Ok((self.parts.drain)())
+    }
+
     /// Returns the present state. Rates are means over the last second or two.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let Parts { role, server, transport, flows, traffic, links, datagram_flows } = &*self.parts;
+        let Parts { role, server, servers, load, drain, transport, flows, traffic, links, .. } = &*self.parts;
         let (open_connections, listed, now) = flows.list(CONNECTIONS_MAX);
         let trunks = traffic.trunks();
         let links = links_of(traffic.links(), links(), !trunks.is_empty());
@@ -110,7 +134,12 @@ impl Status {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: seconds(self.clock.now(), Time::ZERO),
-            server: server.clone(),
+            several: SeveralServers {
+                server: server.clone(),
+                servers: servers(),
+                load: load(),
+                drain: drain(),
+            },
             transport: transport(),
             listening: self.addresses.iter().map(listening).collect(),
             totals: self.counters.totals(),
@@ -119,7 +148,7 @@ impl Status {
             trunks: trunks.iter().map(trunk).collect(),
             open_connections: open_connections as u64,
             connections: listed.iter().map(|(number, flow)| connection(*number, flow, now, *role)).collect(),
-            datagram_flows: datagram_flows() as u64,
+            datagram_flows: (self.parts.datagram_flows)() as u64,
             finished: self.counters.finished().iter().map(Ended::from).collect(),
         }
     }

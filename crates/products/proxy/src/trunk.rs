@@ -22,6 +22,7 @@ mod liveness;
 mod outgoing;
 mod pressure;
 mod schedule;
+mod several;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +33,7 @@ use anabranch_algo::{Span, Time};
 use bytes::{Bytes, BytesMut};
 
 pub use destination::{Destination, DestinationError, Host};
-pub use frame::{Association, GoAwayReason, ProtocolError, Reason, Transport};
+pub use frame::{Announced, Association, GoAwayReason, ProtocolError, Reason, Transport};
 use frame::{Frame, FrameReader, Hello, STREAM_CREDIT_MIN, STREAMS_MIN, TRUNK_CREDIT_MIN};
 use liveness::Liveness;
 use pressure::Pressure;
@@ -132,6 +133,22 @@ pub enum Event {
     LegAsked(u16),
     /// The server's answer to the request for a leg.
     Leg(Association),
+    /// The server announces its load.
+    Load(Announced),
+    /// The round trip between the server and the origin of a stream.
+    Distance {
+        /// The stream.
+        stream: u32,
+        /// The round trip.
+        rtt: Span,
+    },
+    /// The server names another server.
+    Server {
+        /// The other server.
+        server: Destination,
+        /// Whether the client is to go there.
+        is_wanted: bool,
+    },
 }
 
 /// The result of [`Trunk::read`].
@@ -412,6 +429,13 @@ impl Trunk {
             self.on_reset(stream, Reason::TrunkGone);
         }
         self.controls.clear();
+    }
+
+    /// Whether this end has told the other one that it drains, and waits for that one to end the trunk:
+    /// streams that were opened in the meantime are served.
+    #[must_use]
+    pub const fn awaits_departure(&self) -> bool {
+        matches!(self.going_away, Some((GoAwayReason::Drains, _))) && !self.is_peer_going && !self.is_closed
     }
 
     /// Whether [`open`](Self::open) may succeed: the trunk lives and neither side goes away.

@@ -23,22 +23,26 @@
 mod driver;
 mod end;
 mod memory_share;
+mod several;
 mod shared;
 mod stream;
 
 use std::sync::Arc;
 use std::task::Poll;
 
+use anabranch_algo::Span;
 use anabranch_net::{Clock, HeldPlace};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 
 use crate::pool::Load;
 use crate::trunk::{
-    Association, Destination, GoAwayReason, OpenError, Reason, Settings, Side, Transport, Trunk,
+    Announced, Association, Destination, GoAwayReason, OpenError, Reason, Settings, Side, Transport, Trunk,
 };
 use driver::Driver;
 pub use end::End;
 use memory_share::MemoryShare;
+pub(crate) use several::Learner;
 use shared::Shared;
 pub use stream::Stream;
 
@@ -184,6 +188,54 @@ impl TrunkHandle {
         let mut state = self.shared.lock();
         state.trunk.answer_leg(association);
         state.wake_task(self.shared.now());
+    }
+
+    /// Announces the load of this server to the client.
+    pub(crate) fn announce(&self, load: Announced) {
+        let mut state = self.shared.lock();
+        state.trunk.announce(load);
+        state.wake_task(self.shared.now());
+    }
+
+    /// Names another server to the client.
+    pub(crate) fn name_server(&self, server: Destination, is_wanted: bool) {
+        let mut state = self.shared.lock();
+        state.trunk.name_server(server, is_wanted);
+        state.wake_task(self.shared.now());
+    }
+
+    /// Measures the round trip now.
+    pub(crate) fn measure(&self) {
+        let mut state = self.shared.lock();
+        state.trunk.measure();
+        state.wake_task(self.shared.now());
+    }
+
+    /// Returns the shortest round trip of the last minute or two, if any was measured.
+    pub(crate) fn shortest_rtt(&self) -> Option<Span> {
+        self.shared.lock().trunk.shortest_rtt()
+    }
+
+    /// Returns the load that the server announced last.
+    pub(crate) fn announced(&self) -> Option<Announced> {
+        self.shared.lock().several.load
+    }
+
+    /// Returns the servers that were named since the last call, and whether the client is to go there.
+    pub(crate) fn take_named(&self) -> Vec<(Destination, bool)> {
+        self.shared.lock().several.take_named()
+    }
+
+    /// Sets what is woken when the server goes away or names another one.
+    pub(crate) fn tell_news(&self, news: Arc<Notify>) {
+        let mut state = self.shared.lock();
+        let has_news = state.peer_goes.is_some();
+        state.several.set_news(news, has_news);
+    }
+
+    /// Returns the reason of the other side's GOAWAY.
+    pub(crate) fn peer_goes(&self) -> Option<GoAwayReason> {
+        self.shared.lock().peer_goes
     }
 
     /// Returns the number of streams that were reset by the trunk's end, or 0 before it.

@@ -19,7 +19,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::client::trunks::{LegSource, Trunks};
+use crate::client::servers::Servers;
+use crate::client::trunks::LegSource;
 use crate::event::{Event, Reports};
 use crate::leg::packet::VERSION;
 use crate::leg::{self, FLOW_MAX, Leg, Mode, PathHealth, Protection, Settings};
@@ -158,7 +159,7 @@ impl DatagramLeg {
     }
 
     /// Asks the server for a leg and serves it whenever a program wants one. Never returns.
-    pub(super) async fn keep(&self, trunks: &Trunks, reports: &Reports) {
+    pub(super) async fn keep(&self, trunks: &Servers, reports: &Reports) {
         loop {
             while !self.shared.lock().is_wanted {
                 self.shared.work.notified().await;
@@ -193,7 +194,7 @@ impl DatagramLeg {
     }
 
     /// Runs a leg until it is to be replaced or no program uses it.
-    async fn serve(&self, trunks: &Trunks, source: &LegSource, association: Association) {
+    async fn serve(&self, trunks: &Servers, source: &LegSource, association: Association) {
         let now = self.shared.clock.now();
         let protection = match &source.secret {
             Some(secret) => Protection::sealed(secret, association.number, Side::Client),

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::client::associate::associate;
 use crate::client::datagrams::DatagramLeg;
-use crate::client::trunks::Trunks;
+use crate::client::servers::Servers;
 use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
 use crate::ingress::{Association, Handshake, Progress, Request, Users};
@@ -37,7 +37,7 @@ pub(super) struct Manners {
 /// The parts of the client that programs' connections share.
 #[derive(Clone)]
 pub(super) struct Service {
-    pub(super) trunks: Trunks,
+    pub(super) trunks: Servers,
     pub(super) datagrams: DatagramLeg,
     pub(super) reports: Reports,
     pub(super) flows: Flows,

@@ -1,4 +1,4 @@
-//! The client's trunks: keeps the wanted number of trunks, and opens each stream on the best.
+//! The client's trunks to one server: keeps the wanted number of trunks, and opens each stream on the best.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,25 +12,37 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::client::carriers::Carriers;
+use crate::client::keyring::Keyring;
 use crate::event::{Event, Reports};
 use crate::links::racing::race;
 use crate::links::watch::{Links, Watched};
+use crate::pool::servers::ServerView;
 use crate::pool::{Limits, Load, choose, surplus, wants_warm};
 use crate::relay::Ending;
 use crate::socket::{Connection, SocketOptions, why_single_path};
-use crate::tls::{ClientTls, TlsError, leg_secret};
+use crate::tls::{TlsError, leg_secret};
 use crate::traffic::{Counted, Traffic};
 use crate::trunk::{Destination, GoAwayReason, Host, Reason, Settings, Side, Transport};
 use crate::trunk_socket::TrunkSocket;
 use crate::trunk_task::{End, Stream, TrunkHandle, start};
 
-/// The longest time that a program waits for a trunk if there is none.
-const PROGRAM_WAITS: Duration = Duration::from_secs(15);
 /// The longest time that the server may take to send HELLO.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the first failed attempt, and the longest pause after later ones.
 const RETRY_FIRST: Span = Span::from_millis(100);
 const RETRY_LAST: Span = Span::from_secs(2);
+/// The pause after a server went away, which doubles if it goes away again as soon as it is asked, and the
+/// longest one.
+const AWAY_FIRST: Span = Span::from_secs(1);
+const AWAY_LAST: Span = Span::from_secs(8);
+/// A trunk whose server goes away within this time counts as refused.
+const AWAY_AT_ONCE: Span = Span::from_secs(10);
+/// The time without an answer, plus two round trips, after which a server seems to be dead while there are
+/// others. The trunk's ping follows after half a second.
+const SILENT_AFTER: Span = Span::from_millis(750);
+const SILENT_RTTS: u64 = 2;
+/// The number of measurements of a new trunk's round trip beyond the first one, if there are several servers.
+const MEASURED_FIRST: u32 = 3;
 /// A trunk that has owed an answer for this time is not asked for a leg.
 const ANSWERS: Span = Span::from_secs(2);
 /// The time between two checks whether a trunk may go or seems to be dead.
@@ -46,11 +58,10 @@ pub(super) struct LegSource {
 }
 
 /// The settings and services with which trunks are made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Making {
-    pub(super) server: Destination,
-    /// The TLS settings; `None` for unencrypted trunks.
-    pub(super) tls: Option<ClientTls>,
+    /// The keys of servers; `None` for unencrypted trunks.
+    pub(super) keys: Option<Keyring>,
     pub(super) socket: SocketOptions,
     pub(super) limits: Limits,
     pub(super) resolver: Resolver,
@@ -66,11 +77,13 @@ struct NoTrunk {
     why: String,
     /// Whether every further attempt fails in the same way, until the configuration of an end changes.
     is_refused: bool,
+    /// Whether the server has another key that the client knows, so that the next attempt may work.
+    has_other_key: bool,
 }
 
 impl NoTrunk {
     fn new(peer: Option<SocketAddr>, why: impl ToString) -> Self {
-        Self { peer, why: why.to_string(), is_refused: false }
+        Self { peer, why: why.to_string(), is_refused: false, has_other_key: false }
     }
 }
 
@@ -93,6 +106,9 @@ struct Member {
     secret: Option<[u8; 32]>,
     /// When the trunk's last stream ended; [`Time::NEVER`] while it has streams.
     idle_since: Time,
+    began: Time,
+    /// The number of round trips that were measured for the choice among servers.
+    measured: u32,
     /// Watches the trunk's subflows.
     watched: Option<Arc<Watched>>,
 }
@@ -115,15 +131,41 @@ struct State {
     failures: u32,
     last_failure: Option<NoTrunk>,
     not_before: Time,
+    /// How often in a row the server went away at once, and why it went last.
+    turned_away: u32,
+    away: Option<GoAwayReason>,
+    /// The servers that this one has named.
+    named: Vec<(Destination, bool)>,
 }
 
 impl State {
     fn loads(&self) -> Vec<Load> {
         self.members.iter().map(|member| member.trunk.load()).collect()
     }
+
+    /// Removes the trunks that take no streams any more. If the server went away, the next attempt waits.
+    fn remove_gone(&mut self, now: Time) {
+        let gone: Vec<Member> =
+            self.members.extract_if(.., |member| !member.trunk.load().takes_streams).collect();
+        for member in &gone {
+            self.named.extend(member.trunk.take_named());
+        }
+        let went = gone.iter().filter_map(|member| Some((member.trunk.peer_goes()?, member.began)));
+        if let Some((reason, began)) = went.max_by_key(|(_, began)| *began) {
+            let is_at_once = now.since(began) < AWAY_AT_ONCE;
+            self.turned_away = if is_at_once { self.turned_away.saturating_add(1) } else { 1 };
+            let pause = AWAY_FIRST.times(1 << (self.turned_away - 1).min(10)).min(AWAY_LAST);
+            self.not_before = self.not_before.max(now + pause);
+            self.away = Some(reason);
+        }
+        let stays = |member: &Member| now.since(member.began) >= AWAY_AT_ONCE;
+        if self.members.iter().any(stays) {
+            (self.turned_away, self.away) = (0, None);
+        }
+    }
 }
 
-/// The client's trunks. Clones share them.
+/// The client's trunks to one server. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Trunks {
     shared: Arc<Shared>,
@@ -131,36 +173,102 @@ pub(super) struct Trunks {
 
 #[derive(Debug)]
 struct Shared {
+    server: Destination,
     making: Making,
     state: Mutex<State>,
     clock: Clock,
     reports: Reports,
     /// Wakes the task that keeps the trunks.
     work: Notify,
-    /// Changes whenever those who wait for a trunk should look again.
-    news: watch::Sender<u64>,
+    /// Changes whenever those who wait for a trunk should look again. All servers share it.
+    news: Arc<watch::Sender<u64>>,
+    /// Wakes the task that keeps the servers.
+    pool: Arc<Notify>,
 }
 
 impl Trunks {
-    pub(super) fn new(making: Making, reports: Reports) -> Self {
-        let (clock, news) = (Clock::start(), watch::Sender::new(0));
-        let (state, work) = (Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { making, state, clock, reports, work, news }) }
+    /// Creates the trunks to a server. `news` and `pool` are those of all servers.
+    pub(super) fn new(
+        (server, making): (Destination, Making),
+        reports: Reports,
+        news: Arc<watch::Sender<u64>>,
+        pool: Arc<Notify>,
+    ) -> Self {
+        let (clock, state, work) = (Clock::start(), Mutex::default(), Notify::new());
+        Self { shared: Arc::new(Shared { server, making, state, clock, reports, work, news, pool }) }
     }
 
-    /// Opens a stream. Waits for a trunk if there is none.
-    pub(super) async fn open(&self, to: &Destination, wants_reply: bool) -> Result<Stream, Ending> {
-        let mut news = self.shared.news.subscribe();
-        let opening = async {
-            loop {
-                if let Some(stream) = self.shared.open_now(to, wants_reply)? {
-                    return Ok(stream);
-                }
-                // `changed` fails only if the sender is gone, and `self` holds the sender.
-                let _ = news.changed().await;
-            }
+    /// Returns the server.
+    pub(super) fn server(&self) -> &Destination {
+        &self.shared.server
+    }
+
+    /// Returns the state on which the choice among servers is based. `id` is the server's number.
+    pub(super) fn view(&self, id: u64) -> ServerView {
+        let state = self.shared.lock();
+        let open: Vec<(Option<Span>, Load)> = state
+            .members
+            .iter()
+            .map(|member| (member.trunk.shortest_rtt(), member.trunk.load()))
+            .filter(|(_, load)| load.has_room())
+            .collect();
+        let is_silent = |(_, load): &(_, Load)| {
+            load.unanswered > SILENT_AFTER + load.rtt.unwrap_or(Span::ZERO).times(SILENT_RTTS)
         };
-        timeout(PROGRAM_WAITS, opening).await.unwrap_or_else(|_| Err(self.shared.no_stream()))
+        ServerView {
+            id,
+            is_open: !open.is_empty(),
+            is_suspect: open.iter().all(is_silent),
+            // A first measurement often includes the end of the handshake.
+            rtt: open.iter().filter_map(|(shortest, _)| *shortest).min(),
+            load: state.members.iter().rev().find_map(|member| member.trunk.announced()),
+        }
+    }
+
+    /// Measures the round trips of new trunks a few times.
+    pub(super) fn measure(&self) {
+        for member in &mut self.shared.lock().members {
+            if member.measured < MEASURED_FIRST {
+                member.measured += 1;
+                member.trunk.measure();
+            }
+        }
+    }
+
+    /// Returns why the server takes no connections: why it went away, or the last failure.
+    pub(super) fn says(&self) -> (Option<GoAwayReason>, Option<String>) {
+        let state = self.shared.lock();
+        (state.away, state.last_failure.as_ref().map(|failure| failure.why.clone()))
+    }
+
+    /// Whether every attempt is refused, because the keys do not fit.
+    pub(super) fn is_refused(&self) -> bool {
+        let state = self.shared.lock();
+        state.members.is_empty() && state.last_failure.as_ref().is_some_and(|failure| failure.is_refused)
+    }
+
+    /// Returns the servers that this one has named since the last call, and whether the client is to go
+    /// there.
+    pub(super) fn take_named(&self) -> Vec<(Destination, bool)> {
+        let mut state = self.shared.lock();
+        let mut named = std::mem::take(&mut state.named);
+        named.extend(state.members.iter().flat_map(|member| member.trunk.take_named()));
+        named
+    }
+
+    /// Whether any trunk is full.
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.lock().members.iter().any(|member| member.trunk.is_full())
+    }
+
+    /// Opens a stream on the best trunk. Returns `None` if no trunk can take it yet.
+    pub(super) fn open_now(&self, to: &Destination, wants_reply: bool) -> Result<Option<Stream>, Ending> {
+        self.shared.open_now(to, wants_reply)
+    }
+
+    /// Returns the reason why there is no stream.
+    pub(super) fn no_stream(&self) -> Ending {
+        self.shared.no_stream()
     }
 
     /// Keeps as many trunks as are wanted. Never returns.
@@ -177,31 +285,21 @@ impl Trunks {
         }
     }
 
-    /// Returns the server's addresses. Repeats the lookup until it succeeds.
+    /// Looks up the server's addresses. Returns none if that fails.
     pub(super) async fn server_addresses(&self) -> Vec<SocketAddr> {
-        loop {
-            match self.shared.addresses().await {
-                Ok(found) => return found,
-                Err(_) => sleep(TICK).await,
-            }
-        }
+        self.shared.addresses().await.unwrap_or_default()
     }
 
-    /// Returns a trunk that answers. Waits for one if there is none.
-    pub(super) async fn leg_source(&self) -> LegSource {
-        let mut news = self.shared.news.subscribe();
-        loop {
-            if let Some(source) = self.shared.leg_source() {
-                return source;
-            }
-            // A trunk that is silent may answer again later.
-            let _ = timeout(TICK, news.changed()).await;
-        }
+    /// Returns a trunk that answers, if there is one.
+    pub(super) fn leg_source(&self) -> Option<LegSource> {
+        self.shared.leg_source()
     }
 
-    /// Whether there is a trunk that answers.
-    pub(super) fn answers(&self) -> bool {
-        self.shared.leg_source().is_some()
+    /// Tells the server that the client goes away; trunks end with their last streams.
+    pub(super) fn leave(&self) {
+        for member in std::mem::take(&mut self.shared.lock().members) {
+            member.trunk.go_away(GoAwayReason::Ends);
+        }
     }
 
     /// Whether bytes move on any trunk.
@@ -268,12 +366,11 @@ impl Shared {
     fn tend(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Duration {
         let (now, limits) = (self.clock.now(), &self.making.limits);
         let mut state = self.lock();
-        state.members.retain(|member| member.trunk.load().takes_streams);
+        state.remove_gone(now);
         // A trunk that has lost a link takes no new streams, and ends with its last one.
         for member in state.members.extract_if(.., |member| member.is_lame()) {
             member.trunk.go_away(GoAwayReason::Ends);
         }
-        self.making.links.note_full(state.members.iter().any(|member| member.trunk.is_full()));
         let loads = state.loads();
         for (member, load) in state.members.iter_mut().zip(&loads) {
             member.idle_since = match load.open_streams {
@@ -301,17 +398,30 @@ impl Shared {
 
     /// Makes one more trunk, and drives it until it ends.
     async fn attempt(self: Arc<Self>) {
-        let (trunk, secret, peer, own, theirs, (watched, counted)) = match self.make().await {
+        let made = match self.make().await {
+            Err(failure) if failure.has_other_key => self.make().await,
+            made => made,
+        };
+        let (trunk, secret, peer, own, theirs, (watched, counted)) = match made {
             Ok(made) => made,
             Err(failure) => return self.note_failure(failure),
         };
+        trunk.tell_news(Arc::clone(&self.pool));
         {
             let mut state = self.lock();
             state.opening -= 1;
             (state.failures, state.last_failure) = (0, None);
             let idle_since = self.clock.now();
             let watched = watched.clone();
-            state.members.push(Member { trunk: trunk.clone(), server: peer, secret, idle_since, watched });
+            state.members.push(Member {
+                trunk: trunk.clone(),
+                server: peer,
+                secret,
+                idle_since,
+                began: idle_since,
+                measured: 0,
+                watched,
+            });
         }
         let note = why_single_path(own, theirs).or_else(|| self.making.carriers.says());
         self.reports.put(Event::TrunkUp { peer, client: None, transport: own, note });
@@ -403,7 +513,7 @@ impl Shared {
     /// Returns the failure of a trunk to whose server there was no connection. The server's name may have
     /// other addresses now.
     fn unreached(&self, (address, why): (Option<SocketAddr>, String)) -> NoTrunk {
-        if let Host::Name(name) = self.making.server.host() {
+        if let Host::Name(name) = self.server.host() {
             self.making.resolver.distrust(name);
         }
         NoTrunk::new(address, why)
@@ -419,12 +529,15 @@ impl Shared {
     ) -> Result<Made, NoTrunk> {
         let counted = self.making.traffic.watch(&socket, transport);
         let failed = |e: TlsError| {
-            let is_refused = matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
-            NoTrunk { is_refused, ..NoTrunk::new(Some(peer), e) }
+            let shown = if let TlsError::WrongKey(wrong) = &e { wrong.shown } else { None };
+            let knows = |keys: &Keyring| shown.is_some_and(|key| keys.turn_to(key));
+            let has_other_key = self.making.keys.as_ref().is_some_and(knows);
+            let is_refused = !has_other_key && matches!(e, TlsError::WrongKey(_) | TlsError::Alpn);
+            NoTrunk { is_refused, has_other_key, ..NoTrunk::new(Some(peer), e) }
         };
-        let (trunk, secret) = match &self.making.tls {
-            Some(tls) => {
-                let stream = tls.connect(socket).await.map_err(failed)?;
+        let (trunk, secret) = match &self.making.keys {
+            Some(keys) => {
+                let stream = keys.tls().connect(socket).await.map_err(failed)?;
                 let secret = leg_secret(stream.get_ref().1);
                 (begin(stream, transport), secret)
             }
@@ -445,7 +558,7 @@ impl Shared {
 
     /// Looks up the server's addresses.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, NoTrunk> {
-        let server = &self.making.server;
+        let server = &self.server;
         match server.host() {
             Host::Ip(ip) => Ok(vec![SocketAddr::new(*ip, server.port())]),
             Host::Name(name) => {

@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::client::Options;
+use crate::client::{Options, SERVERS_MAX, ServerName};
 use crate::config::files::{read_secret, read_users};
 use crate::config::macros::settings;
 use crate::config::settings::{ConfigError, Settings as _};
-use crate::config::value::{Bandwidth, Secret, ServerAddress, TimeSpan, User};
+use crate::config::value::{Bandwidth, Secret, TimeSpan, User};
 use crate::event::Door;
 use crate::flows::Timeouts;
 use crate::ingress::Users;
@@ -28,18 +28,26 @@ fn doors(said: [(Door, Option<Vec<SocketAddr>>); 4]) -> Vec<(Door, SocketAddr)> 
     if is_said { doors.collect() } else { vec![(Door::Programs, LISTEN)] }
 }
 
+/// Returns a server that is in the list twice.
+fn twice(servers: &[ServerName]) -> Option<&ServerName> {
+    servers.iter().enumerate().find(|(n, server)| servers[..*n].contains(server)).map(|(_, server)| server)
+}
+
 settings! {
     /// The settings of a client.
     Client {
-        /// The server. Without a port: 26228
-        "server" server: ServerAddress, "HOST:PORT", None, Restart;
+        /// The server. Without a port: 26228. With several, each connection goes to the one that is nearest
+        /// to it and its destination, and has room; see "Several servers". `srv:NAME` stands for the servers
+        /// that DNS lists there (SRV, `_anabranch-proxy._tcp.NAME`)
+        "server" server: Vec<ServerName>, "HOST:PORT|srv:NAME", None, Restart;
 
         /// The line that `anabranch proxy pair` printed at the server. As a flag, others on this host can see
         /// it while this runs: `pair-file` hides it
         "pair" pair: Secret, "LINE", None, Restart;
 
-        /// A file with that line
-        "pair-file" pair_file: PathBuf, "FILE", None, Restart;
+        /// A file with that line. With several servers, one for each, in their order; a server whose key is
+        /// in none of them gets no connection
+        "pair-file" pair_file: Vec<PathBuf>, "FILE", None, Restart;
 
         /// No encryption and no keys: the server was started with `plain` too
         "plain" plain: bool, "", None, Restart;
@@ -130,21 +138,17 @@ impl Client {
         self.options().map(drop)
     }
 
-    /// Converts the settings to options for [`crate::client::start`].
-    ///
-    /// # Errors
-    /// If settings contradict each other, or if a file cannot be read.
-    pub fn options(&self) -> Result<Options, ConfigError> {
-        let all = self.clone().over(Self::defaults());
-        let time = |time: Option<TimeSpan>| time.unwrap_or_default().0;
-        let Some(ServerAddress(server)) = all.server else {
-            return Err(ConfigError::new("which server? Say `server`: its host, such as proxy.example"));
-        };
-        let line = match (&all.pair, &all.pair_file, all.plain == Some(true)) {
-            (None, None, true) => None,
-            (Some(Secret(line)), None, false) => Some(line.clone()),
-            (None, Some(path), false) => Some(read_secret(path)?),
-            (None, None, false) => {
+    /// Reads the lines that pair this client.
+    fn pairings(&self) -> Result<Vec<Pairing>, ConfigError> {
+        let files = self.pair_file.clone().unwrap_or_default();
+        let lines: Vec<(Option<PathBuf>, String)> = match (&self.pair, &files[..], self.plain == Some(true)) {
+            (None, [], true) => Vec::new(),
+            (Some(Secret(line)), [], false) => vec![(None, line.clone())],
+            (None, [_, ..], false) => {
+                let read = |path: &PathBuf| Ok((Some(path.clone()), read_secret(path)?));
+                files.iter().map(read).collect::<Result<_, ConfigError>>()?
+            }
+            (None, [], false) => {
                 return Err(ConfigError::new(
                     "whose key? Say `pair-file`, a file with the line that `anabranch proxy pair` prints at \
                      the server; or `plain`, without any protection",
@@ -152,8 +156,34 @@ impl Client {
             }
             _ => return Err(ConfigError::new("`pair`, `pair-file` and `plain` exclude each other")),
         };
-        let wrong = |e| ConfigError { file: all.pair_file.clone(), ..ConfigError::new(format!("{e}")) };
-        let pairing = line.map(|line| line.parse::<Pairing>().map_err(wrong)).transpose()?;
+        let pairing = |(file, line): (Option<PathBuf>, String)| {
+            line.parse::<Pairing>().map_err(|e| ConfigError { file, ..ConfigError::new(format!("{e}")) })
+        };
+        let pairings: Vec<Pairing> = lines.into_iter().map(pairing).collect::<Result<_, _>>()?;
+        if pairings.len() > SERVERS_MAX {
+            return Err(ConfigError::new(format!("`pair-file` names more than {SERVERS_MAX} files")));
+        }
+        Ok(pairings)
+    }
+
+    /// Converts the settings to options for [`crate::client::start`].
+    ///
+    /// # Errors
+    /// If settings contradict each other, or if a file cannot be read.
+    pub fn options(&self) -> Result<Options, ConfigError> {
+        let all = self.clone().over(Self::defaults());
+        let time = |time: Option<TimeSpan>| time.unwrap_or_default().0;
+        let servers = all.server.clone().unwrap_or_default();
+        if servers.is_empty() {
+            return Err(ConfigError::new("which server? Say `server`: its host, such as proxy.example"));
+        }
+        if servers.len() > SERVERS_MAX {
+            return Err(ConfigError::new(format!("`server` names more than {SERVERS_MAX} servers")));
+        }
+        let pairings = all.pairings()?;
+        if let Some(twice) = twice(&servers) {
+            return Err(ConfigError::new(format!("`server` names {twice} twice")));
+        }
         let mut users = all.user.unwrap_or_default();
         if let Some(path) = &all.user_file {
             users.extend(read_users(path)?);
@@ -162,7 +192,7 @@ impl Client {
                 return Err(ConfigError { file: Some(path.clone()), ..none });
             }
         }
-        let mut options = Options::new(server, pairing);
+        let mut options = Options { servers, pairings, ..Options::default() };
         options.via = all.via.unwrap_or_default();
         links::check(&options.via).map_err(|e| ConfigError::new(e.to_string()))?;
         options.transport = all.transport.unwrap_or_default();

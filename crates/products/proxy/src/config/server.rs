@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::config::macros::settings;
-use crate::config::{Bandwidth, ConfigError, ListenAddress, Settings as _, TimeSpan, files};
+use crate::config::{Bandwidth, ConfigError, ListenAddress, ServerAddress, Settings as _, TimeSpan, files};
 use crate::egress;
 use crate::flows::Timeouts;
 use crate::policy::{Policy, Scope};
 use crate::quota::UserLimits;
-use crate::server::{Admission, Options};
+use crate::server::{Admission, Options, Scale};
 use crate::socket::SocketOptions;
 
 settings! {
@@ -54,6 +54,27 @@ settings! {
 
         /// The same for one that one side has ended
         "half-closed-timeout" half_closed_timeout: TimeSpan, "TIME", Some("10 min"), Live;
+
+        /// Connections that this server wants at most, of all clients together. It announces that, and
+        /// clients of several servers go where there is room; none is refused. Without it: as many as there
+        /// are descriptors for
+        "capacity" capacity: u32, "N", None, Restart;
+
+        /// Name this other server to clients, which use it too if they have its key
+        "other-server" other_server: Vec<ServerAddress>, "HOST:PORT", None, Restart;
+
+        /// Run this program when the load passes a threshold: its words are `above` or `below`, and how many
+        /// connections are open and wanted. It is run again while the load stays there
+        "scale-run" scale_run: PathBuf, "FILE", None, Restart;
+
+        /// Of `scale-run`: the load from which it is run with `above`, in percent of the capacity
+        "scale-above" scale_above: u32, "PERCENT", Some("80"), Restart;
+
+        /// Of `scale-run`: the load down to which it is run with `below`, in percent of the capacity
+        "scale-below" scale_below: u32, "PERCENT", Some("20"), Restart;
+
+        /// Of `scale-run`: the time between two runs
+        "scale-every" scale_every: TimeSpan, "TIME", Some("1 min"), Restart;
 
         /// Connections that a client may have at a time; more are refused
         "max-connections" max_connections: u32, "N", None, Live;
@@ -111,6 +132,16 @@ impl Server {
             idle: time(all.idle_timeout),
             half_closed: time(all.half_closed_timeout),
         };
+        options.capacity = all.capacity;
+        let (above, below) = (all.scale_above.unwrap_or_default(), all.scale_below.unwrap_or_default());
+        if below >= above {
+            return Err(ConfigError::new(
+                "`scale-below` is less than `scale-above`: in between nothing is run",
+            ));
+        }
+        options.scale = all.scale_run.map(|run| Scale { run, above, below, every: time(all.scale_every) });
+        let others = all.other_server.unwrap_or_default();
+        options.others = others.into_iter().map(|server| server.0).collect();
         options.client_limits = UserLimits {
             connections: all.max_connections,
             new_connections: all.max_new_connections,

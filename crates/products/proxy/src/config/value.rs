@@ -8,6 +8,7 @@ use std::time::Duration;
 use anabranch_algo::Rate;
 
 use crate::PORT;
+use crate::client::ServerName;
 use crate::leg::Mode;
 use crate::links::{Via, ViaError};
 use crate::policy::Scope;
@@ -108,7 +109,6 @@ one! {
     String, Text;
     SocketAddr, Text;
     ListenAddress, Text;
-    ServerAddress, Text;
     Secret, Text;
     Bandwidth, Text;
     TimeSpan, Text;
@@ -237,10 +237,7 @@ pub struct ServerAddress(pub Destination);
 
 impl Item for ServerAddress {
     fn read_one(text: &str) -> Result<Self, String> {
-        let with_port = || format!("{text}:{PORT}").parse().ok();
-        let bare =
-            |text: &str| text.parse::<IpAddr>().ok().and_then(|ip| Destination::from_ip(ip, PORT).ok());
-        let destination = bare(text).or_else(|| text.parse().ok()).or_else(with_port);
+        let destination = Destination::with_port(text, PORT);
         destination.map(Self).ok_or_else(|| {
             format!(
                 "'{text}' is no server: expected HOST:PORT or HOST, such as proxy.example or \
@@ -251,6 +248,29 @@ impl Item for ServerAddress {
 
     fn text(&self) -> String {
         self.0.to_string()
+    }
+}
+
+impl Item for ServerName {
+    fn read_one(text: &str) -> Result<Self, String> {
+        let Some(name) = text.strip_prefix("srv:") else {
+            return ServerAddress::read_one(text).map(|server| server.0.into());
+        };
+        let name = name.trim_end_matches('.');
+        // The labels of a name have 63 bytes at most (RFC 1035 section 2.3.4), and `_anabranch-proxy._tcp.`
+        // comes before them.
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
+        match name.len() <= 230 && name.split('.').all(is_label) {
+            true => Ok(Self::Records(name.to_owned())),
+            false => Err(format!("'{text}' is no name in DNS: expected srv:NAME, such as srv:proxy.example")),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
     }
 }
 

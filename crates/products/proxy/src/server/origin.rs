@@ -75,8 +75,9 @@ impl Origins {
         };
         let first = first.unwrap_or_default();
         let connector = self.connector.get().of(&user(flow.user.as_deref(), flow.from));
+        let wants_distance = stream.wants_distance();
         let connected = tokio::select! {
-            connected = connector.connect(to, &first) => connected,
+            connected = connector.connect_measured(to, &first, wants_distance) => connected,
             reason = stream.peer_reset() => return Err(reason.into()),
         };
         let connected = connected.inspect_err(|failed| {
@@ -86,6 +87,9 @@ impl Origins {
             }
         })?;
         stream.confirm(connected.peer);
+        if wants_distance && let Some(rtt) = connected.rtt() {
+            stream.tell_distance(rtt);
+        }
         // The value is set once.
         let _ = flow.origin.set(connected.peer);
         flow.open();

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use anabranch_net::prometheus::{Exposition, Kind};
 
-use crate::status::{Link, LinkState, Snapshot};
+use crate::status::{KnownServer, Link, LinkState, ServerState, Snapshot};
 
 /// A metric of each link: name without prefix, type, help and value.
 type Metric = (&'static str, Kind, &'static str, fn(&Link) -> Option<f64>);
@@ -32,6 +32,20 @@ const LINK: &[Metric] = &[
     }),
     ("loss_ratio", Kind::Gauge, "Part of the bytes from here that was lost of late.", |link| {
         link.loss_percent.map(|percent| percent / 100.0)
+    }),
+];
+
+/// A metric of each server of a client: name without prefix, help and value.
+type ServerMetric = (&'static str, &'static str, fn(&KnownServer) -> Option<f64>);
+
+const SERVER: &[ServerMetric] = &[
+    ("up", "Whether it takes connections.", |server| {
+        Some(f64::from(u8::from(server.state == ServerState::Up)))
+    }),
+    ("rtt_seconds", "Round-trip time of trunks to it.", |server| server.rtt_us.map(|us| us as f64 / 1e6)),
+    ("load_ratio", "Connections per capacity, as it announced them.", |server| {
+        let capacity = server.capacity.filter(|capacity| *capacity > 0)?;
+        Some(f64::from(server.open?) / f64::from(capacity))
     }),
 ];
 
@@ -63,6 +77,29 @@ pub fn prometheus_text(snapshot: &Snapshot) -> String {
     }
     let flows = snapshot.datagram_flows as f64;
     one("proxy_datagram_flows", Kind::Gauge, "Programs that send datagrams.", flows);
+    if let Some(load) = snapshot.several.load {
+        let capacity = f64::from(load.capacity);
+        let mut one = |name: &str, help: &str, value: f64| {
+            all.metric(name, Kind::Gauge, help);
+            all.sample(&[], value);
+        };
+        one("proxy_capacity", "Connections that the server wants at most.", capacity);
+        one("proxy_load_ratio", "Open connections per capacity.", f64::from(load.open) / capacity.max(1.0));
+        let waiting = snapshot.several.drain.as_ref().map_or(0, |drain| drain.waiting);
+        one("proxy_drain_waiting_clients", "Clients that are to be told to go.", waiting as f64);
+        all.metric("proxy_drain_told_clients_total", Kind::Counter, "Clients that were told to go.");
+        all.sample(&[], snapshot.several.drain.as_ref().map_or(0, |drain| drain.told));
+    }
+    for (name, help, value) in SERVER {
+        if snapshot.several.servers.is_empty() {
+            break;
+        }
+        all.metric(&format!("proxy_server_{name}"), Kind::Gauge, help);
+        for server in &snapshot.several.servers {
+            let Some(value) = value(server) else { continue };
+            all.sample(&[("server", &server.name)], value);
+        }
+    }
     all.metric("proxy_trunks", Kind::Gauge, "Connections between client and server.");
     for transport in ["MPTCP", "TCP"] {
         let count = snapshot.trunks.iter().filter(|trunk| trunk.transport == transport).count();

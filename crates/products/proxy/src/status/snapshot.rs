@@ -16,8 +16,9 @@ pub struct Snapshot {
     pub pid: u32,
     /// The time since the role began, in seconds.
     pub uptime_s: f64,
-    /// The server, if the role is a client.
-    pub server: Option<String>,
+    /// What it has to do with several servers.
+    #[serde(flatten)]
+    pub several: SeveralServers,
     /// What carries the trunks of a client, and why, unless it is the kernel's MPTCP.
     #[serde(default)]
     pub transport: Option<String>,
@@ -39,6 +40,100 @@ pub struct Snapshot {
     pub datagram_flows: u64,
     /// The last connections that have ended, the latest first, at most 50.
     pub finished: Vec<Ended>,
+}
+
+/// What a role has to do with several servers. In JSON these are fields of the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeveralServers {
+    /// The servers as the settings of a client name them, with commas between them.
+    pub server: Option<String>,
+    /// The servers of a client.
+    #[serde(default)]
+    pub servers: Vec<KnownServer>,
+    /// The load that a server announces.
+    #[serde(default)]
+    pub load: Option<ServerLoad>,
+    /// The drain of a server, while it goes on and after its end.
+    #[serde(default)]
+    pub drain: Option<DrainState>,
+}
+
+/// A server, as its client sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownServer {
+    /// The name and port.
+    pub name: String,
+    /// The state.
+    pub state: ServerState,
+    /// The round trip of the trunks to it, in microseconds.
+    pub rtt_us: Option<u64>,
+    /// The number of open connections that it announced.
+    pub open: Option<u32>,
+    /// The number of connections that it wants at most, as it announced.
+    pub capacity: Option<u32>,
+    /// Whether another server has named it.
+    pub is_named_by_server: bool,
+    /// The reason if it is not up.
+    pub why: Option<String>,
+}
+
+/// The state of a server, as its client sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerState {
+    /// It takes connections.
+    Up,
+    /// It leaves something unanswered.
+    Silent,
+    /// It drains: it takes no connections.
+    Drains,
+    /// There is no trunk to it.
+    Down,
+}
+
+impl ServerState {
+    /// Returns the name of the state, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Silent => "silent",
+            Self::Drains => "drains",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// The load of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerLoad {
+    /// The number of open connections of programs.
+    pub open: u32,
+    /// The number of connections that it wants at most.
+    pub capacity: u32,
+}
+
+/// A drain of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DrainState {
+    /// `running`, `paused` or `ended`.
+    pub state: String,
+    /// The number of clients at its begin and since.
+    pub clients: u64,
+    /// The number of clients that were told to go.
+    pub told: u64,
+    /// The number of clients that were not told yet.
+    pub waiting: u64,
+    /// The number of clients that still have trunks.
+    pub present: u64,
+    /// The number of their open connections.
+    pub open_connections: u64,
+    /// The most clients that are told in a second.
+    pub rate: f64,
+    /// The time until its end, in seconds, if it has one.
+    pub left_s: Option<f64>,
+    /// The server that clients are told to go to.
+    pub to: Option<String>,
 }
 
 /// A role of the proxy.

@@ -106,7 +106,10 @@ impl Trunk {
         }
         if self.controls.len() > limit {
             self.controls.retain(|frame| match frame {
-                Frame::Open { stream, .. } | Frame::Opened { stream, .. } => streams.contains_key(stream),
+                Frame::Open { stream, .. }
+                | Frame::Opened { stream, .. }
+                | Frame::AskDistance { stream }
+                | Frame::Distance { stream, .. } => streams.contains_key(stream),
                 _ => true,
             });
         }

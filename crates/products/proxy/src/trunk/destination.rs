@@ -78,6 +78,13 @@ impl Destination {
         }
     }
 
+    /// Reads `HOST:PORT`, or a host alone for this port.
+    #[must_use]
+    pub fn with_port(text: &str, port: u16) -> Option<Self> {
+        let bare = text.parse::<IpAddr>().ok().and_then(|ip| Self::from_ip(ip, port).ok());
+        bare.or_else(|| text.parse().ok()).or_else(|| format!("{text}:{port}").parse().ok())
+    }
+
     /// Returns the host.
     #[must_use]
     pub const fn host(&self) -> &Host {

@@ -34,8 +34,13 @@ const GOAWAY: u8 = 8;
 pub(super) const ASK_LEG: u8 = 9;
 pub(super) const LEG: u8 = 10;
 pub(super) const FULL: u8 = 11;
+pub(super) const LOAD: u8 = 12;
+pub(super) const ASK_DISTANCE: u8 = 13;
+pub(super) const DISTANCE: u8 = 14;
+pub(super) const SERVER: u8 = 15;
 
-/// The flag of OPEN that asks for a confirmation, and that of DATA for the last bytes of a stream.
+/// The flag of OPEN that asks for a confirmation, that of DATA for the last bytes of a stream, and that of
+/// SERVER for the server to go to.
 const FLAG: u8 = 1;
 /// The number of bytes of a HELLO that this version reads.
 const HELLO_BYTES: usize = 16;
@@ -137,11 +142,13 @@ pub enum GoAwayReason {
     TooManyTrunks = 2,
     /// The other side broke a rule of the protocol; the connection is closed.
     Protocol = 3,
+    /// The server drains: the client is to take another one.
+    Drains = 4,
 }
 
 impl GoAwayReason {
     fn from_number(number: u8) -> Self {
-        let all = [Self::Version, Self::TooManyTrunks, Self::Protocol];
+        let all = [Self::Version, Self::TooManyTrunks, Self::Protocol, Self::Drains];
         all.into_iter().find(|reason| *reason as u8 == number).unwrap_or(Self::Ends)
     }
 }
@@ -153,6 +160,7 @@ impl std::fmt::Display for GoAwayReason {
             Self::Version => "the other side wants another version of the protocol",
             Self::TooManyTrunks => "the server has too many trunks of this client",
             Self::Protocol => "the other side says that a rule of the protocol was broken",
+            Self::Drains => "the server drains: its clients go to other servers",
         })
     }
 }
@@ -207,6 +215,15 @@ pub struct Association {
     pub number: u32,
 }
 
+/// The load of a server, which it announces to its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The number of open connections of programs.
+    pub open: u32,
+    /// The number of connections that the server wants at most. 0 says nothing.
+    pub capacity: u32,
+}
+
 /// A frame other than DATA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "docs/wire-proxy.md describes the fields")]
@@ -222,6 +239,10 @@ pub enum Frame {
     AskLeg { version: u16 },
     Leg(Association),
     Full,
+    Load(Announced),
+    AskDistance { stream: u32 },
+    Distance { stream: u32, us: u32 },
+    Server { server: Destination, is_wanted: bool },
 }
 
 impl Frame {
@@ -240,6 +261,10 @@ impl Frame {
             Self::AskLeg { .. } => (ASK_LEG, 0, 0),
             Self::Leg(_) => (LEG, 0, 0),
             Self::Full => (FULL, 0, 0),
+            Self::Load(_) => (LOAD, 0, 0),
+            Self::AskDistance { stream } => (ASK_DISTANCE, 0, *stream),
+            Self::Distance { stream, .. } => (DISTANCE, 0, *stream),
+            Self::Server { is_wanted, .. } => (SERVER, u8::from(*is_wanted) * FLAG, 0),
         };
         put_header(out, kind, flags, 0, stream);
         match self {
@@ -263,7 +288,13 @@ impl Frame {
                 out.put_u16(association.port);
                 out.put_u32(association.number);
             }
-            Self::Full => {}
+            Self::Load(load) => {
+                out.put_u32(load.open);
+                out.put_u32(load.capacity);
+            }
+            Self::Distance { us, .. } => out.put_u32(*us),
+            Self::Server { server, .. } => server.encode(out),
+            Self::Full | Self::AskDistance { .. } => {}
         }
         // No other frame is longer than ENCODED_BYTES_MAX.
         let len = u16::try_from(out.len() - start - HEADER_BYTES).unwrap_or(0);
@@ -417,6 +448,10 @@ impl FrameReader {
             ASK_LEG => (n == 2, Some(false)),
             LEG => (n == 8, Some(false)),
             FULL => (n == 0, Some(false)),
+            LOAD => (n == 8, Some(false)),
+            ASK_DISTANCE => (n == 0, Some(true)),
+            DISTANCE => (n == 4, Some(true)),
+            SERVER => ((4..=ENCODED_BYTES_MAX).contains(&n), Some(false)),
             _ => {
                 self.have = 0;
                 self.state = State::Skip { left: len };
@@ -498,6 +533,13 @@ fn parse(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Result<Frame, Protoco
         PONG => Frame::Pong(eight),
         ASK_LEG => Frame::AskLeg { version: u16_at(0) },
         FULL => Frame::Full,
+        LOAD => Frame::Load(Announced { open: u32_at(0), capacity: u32_at(4) }),
+        ASK_DISTANCE => Frame::AskDistance { stream },
+        DISTANCE => Frame::Distance { stream, us: u32_at(0) },
+        SERVER => {
+            let server = Destination::decode(body).ok_or(ProtocolError::Destination)?;
+            Frame::Server { server, is_wanted: flags & FLAG != 0 }
+        }
         LEG => Frame::Leg(Association { version: u16_at(0), port: u16_at(2), number: u32_at(4) }),
         _ => Frame::GoAway(GoAwayReason::from_number(first)),
     })
@@ -528,6 +570,11 @@ mod tests {
             Frame::Ping(*b"12345678"),
             Frame::Pong(*b"12345678"),
             Frame::GoAway(GoAwayReason::TooManyTrunks),
+            Frame::GoAway(GoAwayReason::Drains),
+            Frame::Load(Announced { open: 7, capacity: u32::MAX }),
+            Frame::AskDistance { stream: 1 },
+            Frame::Distance { stream: 1, us: 20_000 },
+            Frame::Server { server: "b.example:26228".parse().unwrap(), is_wanted: true },
         ]
     }
 
@@ -607,6 +654,9 @@ mod tests {
             (&[RESET, 0, 0, 0, 0, 0, 0, 1], ProtocolError::Length(RESET, 0)),
             (&[PING, 0, 0, 8, 0, 0, 0, 1], ProtocolError::Stream(PING, 1)),
             (&[GOAWAY, 0, 0, 2, 0, 0, 0, 0], ProtocolError::Length(GOAWAY, 2)),
+            (&[LOAD, 0, 0, 7, 0, 0, 0, 0], ProtocolError::Length(LOAD, 7)),
+            (&[DISTANCE, 0, 0, 4, 0, 0, 0, 0], ProtocolError::Stream(DISTANCE, 0)),
+            (&[SERVER, 0, 0, 4, 0, 0, 0, 0, 0, 0, 3, b'b'], ProtocolError::Destination),
         ];
         for (bytes, error) in cases {
             assert_eq!(read(&mut FrameReader::default(), bytes), Err(*error), "{bytes:?}");

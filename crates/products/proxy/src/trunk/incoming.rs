@@ -67,6 +67,10 @@ impl Trunk {
             Frame::Leg(association) => self.on_leg(association)?,
             Frame::Full if self.side == Side::Server => return Err(ProtocolError::Unasked(FULL)),
             Frame::Full => self.pressure.note_peer(now),
+            frame @ (Frame::Load(_)
+            | Frame::AskDistance { .. }
+            | Frame::Distance { .. }
+            | Frame::Server { .. }) => self.on_several(frame)?,
             Frame::Hello(_) => return Err(ProtocolError::Hello),
         }
         Ok(())
@@ -88,7 +92,7 @@ impl Trunk {
     }
 
     /// Fails if no stream of this number was ever opened.
-    fn check_known(&self, number: u32, kind: u8) -> Result<(), ProtocolError> {
+    pub(super) fn check_known(&self, number: u32, kind: u8) -> Result<(), ProtocolError> {
         if number > self.last_opened { Err(ProtocolError::Stream(kind, number)) } else { Ok(()) }
     }
 
@@ -110,8 +114,8 @@ impl Trunk {
         self.last_opened = number;
         let limit = self.settings.streams;
         let all_max = limit.saturating_mul(LINGERING_FACTOR) as usize;
-        let is_refused =
-            self.open_streams >= limit || self.streams.len() >= all_max || self.going_away.is_some();
+        let is_going = self.going_away.is_some() && !self.awaits_departure();
+        let is_refused = self.open_streams >= limit || self.streams.len() >= all_max || is_going;
         if is_refused {
             self.push_control(Frame::Reset { stream: number, reason: Reason::Busy });
             return Ok(());

@@ -27,6 +27,8 @@ pub(super) struct Liveness {
     sampled: Time,
     /// Whether data arrived since the last measurement.
     is_busy: bool,
+    /// Whether a measurement is wanted now.
+    is_wanted: bool,
 }
 
 impl Liveness {
@@ -45,12 +47,23 @@ impl Liveness {
             heard: now,
             sampled: now,
             is_busy: false,
+            is_wanted: false,
         }
     }
 
     /// Returns the smoothed round-trip time, if it has been measured.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.rtt.has_sample().then(|| self.rtt.srtt())
+    }
+
+    /// Returns the shortest round trip of the last minute or two, if any was measured.
+    pub(super) fn shortest_rtt(&self) -> Option<Span> {
+        self.rtt.has_sample().then(|| self.rtt.min())
+    }
+
+    /// Wants a measurement now.
+    pub(super) const fn measure(&mut self) {
+        self.is_wanted = true;
     }
 
     /// Returns the longest recent round trip. Bytes are delivered in order over all paths, so a window is
@@ -100,7 +113,7 @@ impl Liveness {
         if self.ping.is_some() {
             return Time::NEVER;
         }
-        if !self.rtt.has_sample() {
+        if self.is_wanted || !self.rtt.has_sample() {
             return Time::ZERO;
         }
         let probe = self.unanswered_since.map_or(Time::NEVER, |since| since + PROBE_AFTER);
@@ -114,6 +127,7 @@ impl Liveness {
             return None;
         }
         self.pings += 1;
+        self.is_wanted = false;
         self.ping = Some((self.pings, now));
         self.note_sent(now);
         Some(self.pings.to_be_bytes())

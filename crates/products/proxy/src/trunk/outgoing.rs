@@ -80,6 +80,11 @@ impl Trunk {
                 state.is_announced = true;
                 self.liveness.note_sent(now);
             }
+            if let Frame::AskDistance { stream } = &frame
+                && !self.streams.get(stream).is_some_and(|state| state.is_announced)
+            {
+                continue;
+            }
             frame.encode(&mut self.scratch);
         }
         self.transmit_credit();

@@ -41,6 +41,8 @@ pub(super) struct Stream {
     pub(super) is_announced: bool,
     /// Whether a reply to OPEN is wanted and was not given yet.
     pub(super) wants_reply: bool,
+    /// Whether the distance of the origin is wanted and was not told yet.
+    pub(super) wants_distance: bool,
     /// Whether the stream's user has released it.
     pub(super) is_released: bool,
     /// Whether the stream is counted among the open ones.

@@ -127,7 +127,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Returns how the trunk is to end, if the machine or the handles want that now.
     fn wants_end(state: &State, now: Time) -> Option<End> {
         let is_unused = state.trunk.open_streams() == 0 && state.accepts.is_empty();
-        let is_going = state.is_dropped || !state.trunk.takes_streams();
+        let is_over = !state.trunk.takes_streams() && !state.trunk.awaits_departure();
+        let is_going = state.is_dropped || is_over;
         if state.is_closed {
             Some(End::Ended)
         } else if state.trunk.is_dead(now) {

@@ -10,6 +10,7 @@ use anabranch_net::Clock;
 
 use crate::trunk::{Association, Destination, Event, GoAwayReason, Trunk};
 use crate::trunk_task::end::End;
+use crate::trunk_task::several::Several;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -44,6 +45,8 @@ pub(super) struct State {
     pub(super) leg_asked: Option<u16>,
     pub(super) leg: Option<Association>,
     pub(super) end: Option<End>,
+    /// What the server has said for the choice among servers.
+    pub(super) several: Several,
     /// The number of streams that were open at the end.
     pub(super) lost_streams: u32,
 }
@@ -67,6 +70,7 @@ impl Shared {
             leg_asked: None,
             leg: None,
             end: None,
+            several: Several::default(),
             lost_streams: 0,
         };
         Self { state: Mutex::new(state), clock }
@@ -133,7 +137,13 @@ impl State {
                     let lists = [&mut self.readers, &mut self.writers, &mut self.connectors];
                     wakers.extend(lists.into_iter().filter_map(|list| list.remove(&stream)));
                 }
-                Event::GoAway(reason) => self.peer_goes = Some(reason),
+                Event::GoAway(reason) => {
+                    self.peer_goes = Some(reason);
+                    self.several.wake();
+                }
+                Event::Load(load) => self.several.note_load(load),
+                Event::Distance { stream, rtt } => self.several.note_distance(stream, rtt),
+                Event::Server { server, is_wanted } => self.several.note_server(server, is_wanted),
                 Event::LegAsked(version) => {
                     self.leg_asked = Some(version);
                     wakers.append(&mut self.waiting);

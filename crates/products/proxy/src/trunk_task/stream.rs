@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use anabranch_algo::Span;
 use bytes::Bytes;
 
 use crate::trunk::{Read, Reason};
+use crate::trunk_task::several::Learner;
 use crate::trunk_task::shared::Shared;
 
 /// One end of a stream. Dropping it resets the stream unless its last bytes were written; these are still
@@ -183,12 +185,35 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Asks for the distance of the origin of this stream, which was just opened.
+    pub(crate) fn ask_distance(&self, learner: Learner) {
+        let mut state = self.shared.lock();
+        state.trunk.ask_distance(self.number);
+        state.several.learners.insert(self.number, learner);
+        state.wake_task(self.shared.now());
+    }
+
+    /// Whether the client has asked for the distance of the origin.
+    pub(crate) fn wants_distance(&self) -> bool {
+        self.shared.lock().trunk.wants_distance(self.number)
+    }
+
+    /// Tells the client the round trip to the origin.
+    pub(crate) fn tell_distance(&self, rtt: Span) {
+        let mut state = self.shared.lock();
+        state.trunk.tell_distance(self.number, rtt);
+        state.wake_task(self.shared.now());
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let number = self.number;
         state.trunk.release(number);
         state.connected.remove(&number);
+        state.several.forget(number);
         let lists = [state.readers.remove(&number), state.writers.remove(&number)];
         let last = state.connectors.remove(&number);
         if state.trunk.open_streams() == 0 {

@@ -21,16 +21,16 @@ use tempfile::TempDir;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Runs a role on a thread, so that its events can be read elsewhere.
-struct Role {
+pub(crate) struct Role {
     stop: Stop,
     reloader: Reloader,
-    status: Status,
+    pub(crate) status: Status,
     events: Mutex<Receiver<Event>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Role {
-    fn new(mut running: Running) -> Self {
+    pub(crate) fn new(mut running: Running) -> Self {
         let (stop, reloader, status) = (running.stop(), running.reloader(), running.status());
         let (sender, events) = channel();
         let thread = thread::spawn(move || {
@@ -41,12 +41,12 @@ impl Role {
         Self { stop, reloader, status, events: Mutex::new(events), thread: Some(thread) }
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stop.stop();
         self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    fn event<T>(&self, of: impl Fn(&Event) -> Option<T>) -> T {
+    pub(crate) fn event<T>(&self, of: impl Fn(&Event) -> Option<T>) -> T {
         let events = self.events.lock().unwrap();
         loop {
             if let Some(found) = of(&events.recv_timeout(LONG).unwrap()) {
@@ -125,7 +125,7 @@ impl Bench {
         let pairing = Pairing::new(self.pair.public()).unwrap();
         Clients::append(&self.list(), name, pairing.client.public()).unwrap();
         let mut options = self.options.1.clone();
-        options.pairing = Some(pairing);
+        options.pairings = vec![pairing];
         let running = client::start(options).unwrap();
         let socks = running.address(Door::Socks).unwrap();
         (running, socks)

@@ -5,6 +5,7 @@ mod bench;
 mod datagrams;
 mod limits;
 mod roles;
+mod several;
 mod shares;
 mod socket;
 mod status;

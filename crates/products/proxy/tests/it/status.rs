@@ -54,7 +54,7 @@ fn a_snapshot_has_what_moves_while_it_does_and_what_has_ended() {
     let all = wait(&client, |all| all.links.first().is_some_and(|link| link.received_rate_bytes > 0));
     assert_eq!((all.role, all.open_connections, all.datagram_flows), (Role::Client, 1, 0));
     assert_eq!(all.pid, std::process::id());
-    assert_eq!(all.server, Some(bench.server_address().to_string()));
+    assert_eq!(all.several.server, Some(bench.server_address().to_string()));
     let doors: Vec<_> = all.listening.iter().map(|one| (one.door.as_str(), one.address.clone())).collect();
     assert_eq!(doors, [("socks", bench.socks().to_string()), ("http", bench.http().to_string())]);
     let connection = &all.connections[0];

@@ -6,7 +6,9 @@ use anabranch_algo::{Span, Time};
 use anabranch_proxy::leg::packet::{Ack, Datagram, Frame as LegFrame, Frames, Header};
 use anabranch_proxy::leg::{Leg, Mode, Protection, Settings as LegSettings};
 use anabranch_proxy::trunk::frame::{Frame, FrameReader, Piece};
-use anabranch_proxy::trunk::{Association, Event, GoAwayReason, Reason, Settings, Side, Transport, Trunk};
+use anabranch_proxy::trunk::{
+    Announced, Association, Event, GoAwayReason, Reason, Settings, Side, Transport, Trunk,
+};
 use bytes::{Bytes, BytesMut};
 
 const DOC: &str = include_str!("../../../../../docs/wire-proxy.md");
@@ -90,6 +92,11 @@ fn other_frames() {
         Frame::Reset { stream: 2, reason: Reason::Refused },
         Frame::GoAway(GoAwayReason::TooManyTrunks),
         Frame::Full,
+        Frame::Load(Announced { open: 7, capacity: 1_000 }),
+        Frame::AskDistance { stream: 2 },
+        Frame::Distance { stream: 2, us: 20_000 },
+        Frame::Server { server: "b.example:26228".parse().unwrap(), is_wanted: true },
+        Frame::GoAway(GoAwayReason::Drains),
     ];
     let mut out = BytesMut::new();
     frames.iter().for_each(|frame| frame.encode(&mut out));
@@ -120,6 +127,63 @@ fn a_leg_is_asked_for() {
     server.answer_leg(association);
     client.receive(Time::ZERO, sent(&mut server)).unwrap();
     assert!(std::iter::from_fn(|| client.poll_event()).any(|event| event == Event::Leg(association)));
+}
+
+#[test]
+fn a_server_says_what_the_choice_among_servers_needs_and_a_client_must_not() {
+    let (mut client, mut server) = (trunk(Side::Client), trunk(Side::Server));
+    let stream = client.open("a.example:443".parse().unwrap(), false).unwrap();
+    client.ask_distance(stream);
+    // A stream that was given up before its OPEN was sent asks nothing.
+    let given_up = client.open("a.example:443".parse().unwrap(), false).unwrap();
+    client.ask_distance(given_up);
+    client.reset(given_up, Reason::NoInterest);
+    server.receive(Time::ZERO, sent(&mut client)).unwrap();
+    assert!(server.wants_distance(stream));
+    let load = Announced { open: 7, capacity: 1_000 };
+    let other: anabranch_proxy::trunk::Destination = "b.example:26228".parse().unwrap();
+    server.announce(load);
+    server.name_server(other.clone(), true);
+    let rtt = Span::from_millis(20);
+    server.tell_distance(stream, rtt);
+    server.tell_distance(stream, rtt);
+    client.receive(Time::ZERO, sent(&mut server)).unwrap();
+    let events: Vec<Event> = std::iter::from_fn(|| client.poll_event()).collect();
+    let said = [Event::Load(load), Event::Server { server: other.clone(), is_wanted: true }];
+    assert_eq!(events[1..3], said);
+    assert_eq!(events[3..], [Event::Distance { stream, rtt }]);
+
+    for frame in [
+        Frame::Load(load),
+        Frame::Distance { stream: 1, us: 1 },
+        Frame::Server { server: other, is_wanted: false },
+    ] {
+        let mut bytes = BytesMut::new();
+        frame.encode(&mut bytes);
+        let mut server = trunk(Side::Server);
+        server.receive(Time::ZERO, sent(&mut trunk(Side::Client))).unwrap();
+        assert!(server.receive(Time::ZERO, bytes.freeze()).is_err(), "{frame:?}");
+    }
+    let mut unasked = BytesMut::new();
+    Frame::Distance { stream, us: 1 }.encode(&mut unasked);
+    assert!(client.receive(Time::ZERO, unasked.freeze()).is_err());
+}
+
+/// A server that drains serves the streams that the client opened before it knew, and does not end the trunk.
+#[test]
+fn streams_that_cross_the_word_of_a_drain_are_served() {
+    let (mut client, mut server) = (trunk(Side::Client), trunk(Side::Server));
+    server.receive(Time::ZERO, sent(&mut client)).unwrap();
+    client.receive(Time::ZERO, sent(&mut server)).unwrap();
+    server.go_away(GoAwayReason::Drains);
+    let word = sent(&mut server);
+    assert!(server.awaits_departure() && !server.takes_streams());
+    client.open("a.example:443".parse().unwrap(), false).unwrap();
+    server.receive(Time::ZERO, sent(&mut client)).unwrap();
+    assert!(std::iter::from_fn(|| server.poll_event()).any(|event| matches!(event, Event::Opened { .. })));
+    client.receive(Time::ZERO, word).unwrap();
+    assert!(!client.takes_streams() && !client.awaits_departure());
+    assert!(client.open("a.example:443".parse().unwrap(), false).is_err());
 }
 
 #[test]

@@ -205,6 +205,20 @@ function show(status) {
   const hasNames = [...status.connections, ...status.finished].some((row) => row.client !== null);
   const who = hasNames ? [[isServer ? "client" : "user", "less", (row) => row.client]] : [];
   const none = "No program is connected." + (hint ? " Point one at " + hint + "." : "");
+  const drain = status.drain;
+  say("drain", drain === null ? "" :
+    "Drain: " + drain.state + " · " + drain.told + " of " + (drain.told + drain.waiting) + " clients told, " + drain.rate.toFixed(2) +
+    "/s · " + plural(drain.present, "client") + " here with " + plural(drain.open_connections, "connection") +
+    (drain.left_s === null || drain.state === "ended" ? "" : " · " + duration(drain.left_s) + " left") +
+    (drain.to === null ? "" : " · to " + drain.to));
+  $("servers-section").hidden = status.servers.length < 2;
+  table("servers", [
+    ["server", "name", (row) => row.name + (row.is_named_by_server ? " (named by another)" : "")],
+    ["round trip", "number", (row) => milliseconds(row.rtt_us)],
+    ["load", "number", (row) => row.capacity ? row.open + " of " + row.capacity : "–"],
+    ["state", "", (row) => row.state + (row.why === null ? "" : ": " + row.why)],
+  ], status.servers);
+
   say("connections-none", status.open_connections > 0 ? "" : none);
   table("connections", [
     ["destination", "name", (row) => row.destination + (row.origin && row.origin !== row.destination ? " (" + row.origin + ")" : "")],
