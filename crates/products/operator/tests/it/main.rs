@@ -1,0 +1,4 @@
+//! Real modules, real devices, real records.
+
+mod modules;
+mod storms;
