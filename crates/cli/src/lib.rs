@@ -70,6 +70,8 @@ pub mod network_options;
 mod new_file;
 #[cfg(feature = "op")]
 pub mod op_command;
+#[cfg(any(feature = "op", feature = "vm"))]
+mod pairing;
 #[cfg(any(feature = "uplinks", feature = "uplinks-daemon"))]
 mod plan_report;
 pub mod programs;

@@ -13,6 +13,7 @@ use anabranch_machines::store::Store;
 
 use crate::exit::{Failure, Outcome};
 use crate::json;
+use crate::pairing::{pair, trust};
 use crate::state_dir::state_dir;
 use args::{FnCommand, Op, OpCommand};
 
@@ -25,12 +26,15 @@ pub fn op(args: &Op) -> Outcome {
     let state = args.state.as_deref();
     match &args.command {
         OpCommand::Agent(args) => json::end(args.json, open(state).and_then(|s| waiting::agent(&s, args))),
+        OpCommand::Pair(args) => open(state).and_then(|s| pair(&s, &args.client)),
+        OpCommand::Trust(args) => open(state).and_then(|s| trust(&s, &args.host, &args.address, "functions")),
         OpCommand::Fn(group) => match &group.command {
             FnCommand::Run(args) => json::end(args.json, open(state).and_then(|s| functions::run(&s, args))),
             FnCommand::Ls(args) => json::end(args.json, open(state).and_then(|s| functions::list(&s, args))),
             FnCommand::Console(args) => {
                 json::end(args.json, open(state).and_then(|s| functions::console(&s, args)))
             }
+            FnCommand::Move(args) => json::end(args.json, open(state).and_then(|s| functions::go(&s, args))),
             FnCommand::Rm(args) => open(state).and_then(|s| functions::end(&s, &args.name)),
             FnCommand::Storm(args) => json::end(args.json, storming::storm(args)),
         },

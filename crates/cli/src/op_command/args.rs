@@ -1,10 +1,11 @@
 //! The options of `anabranch op`.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anabranch_operator::port::Wanted;
 use anabranch_operator::spec::Place;
+use anabranch_operator::wire::PORT;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 /// Run packet functions that start at once, and move while packets come
@@ -20,6 +21,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
         sudo anabranch op fn run office firewall --inside 10.1.0.1/24 --outside 10.2.0.1/24 \
         --gateway 10.2.0.254 --set allow=tcp/22\n  \
         sudo anabranch op fn ls\n  \
+        sudo anabranch op fn move office --to rack              # rack: known by op pair and op trust\n  \
         sudo anabranch op fn storm --count 10000                # how many can this machine carry?",
     subcommand_required = true,
     arg_required_else_help = true
@@ -40,6 +42,8 @@ pub struct Op {
 #[derive(Clone, Debug, Subcommand)]
 pub enum OpCommand {
     Agent(Agent),
+    Pair(Pair),
+    Trust(Trust),
     Fn(Fn),
 }
 
@@ -67,6 +71,15 @@ pub struct Agent {
     #[arg(long, value_enum, value_name = "STORE", default_value_t = Backend::Memory)]
     pub store: Backend,
 
+    /// Take instances of hosts that are paired, at this address; may be given several times, and port 0 takes a
+    /// free one
+    #[arg(long, value_name = "ADDR:PORT", default_values_t = [SocketAddr::from(([0, 0, 0, 0], PORT))])]
+    pub listen: Vec<SocketAddr>,
+
+    /// An address by which other hosts reach this one; may be given several times. Without it: all that it has
+    #[arg(long, value_name = "ADDR")]
+    pub address: Vec<IpAddr>,
+
     /// The most instances
     #[arg(long, value_name = "N", default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -75,6 +88,29 @@ pub struct Agent {
     /// Print what happens as JSON objects
     #[arg(long)]
     pub json: bool,
+}
+
+/// Let a host move functions to this one: print one line, a secret
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example:\n  \
+    anabranch op pair laptop | ssh laptop anabranch op trust rack 192.0.2.7")]
+pub struct Pair {
+    /// The name of that host here
+    #[arg(value_name = "CLIENT")]
+    pub client: String,
+}
+
+/// Know a host to which functions can move: read the line of its `op pair` from standard input
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example:\n  anabranch op trust rack 192.0.2.7 < line")]
+pub struct Trust {
+    /// The name for it
+    #[arg(value_name = "HOST")]
+    pub host: String,
+
+    /// Its address; the port is 26231 unless it is given
+    #[arg(value_name = "ADDR[:PORT]", value_hint = ValueHint::Hostname)]
+    pub address: String,
 }
 
 /// Where an agent keeps what instances are made of.
@@ -102,6 +138,7 @@ pub enum FnCommand {
     Run(Run),
     Ls(Ls),
     Console(Console),
+    Move(Move),
     #[command(about = "End an instance at once; its state is gone")]
     Rm(Named),
     Storm(Storm),
@@ -163,6 +200,35 @@ pub struct Console {
     pub name: String,
 
     /// Print it as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Move an instance to another host while packets come
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Move an instance to another host while packets come.\n\n\
+        It goes with its state, its addresses and its MAC, over one encrypted connection of Multipath TCP; \
+        packets that come meanwhile wait, and follow it. Both hosts have to be at the same networks. \
+        Whatever is killed meanwhile, one of the two runs it.",
+    after_help = "Examples:\n  \
+        anabranch op fn move office --to rack\n  \
+        anabranch op fn move office --to rack --via eth1 --via wwan0"
+)]
+pub struct Move {
+    /// The name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// The host, as `op trust` named it
+    #[arg(long, value_name = "HOST")]
+    pub to: String,
+
+    /// Use this link; may be given several times. Without it, all that lead there
+    #[arg(long, value_name = "IFACE")]
+    pub via: Vec<String>,
+
+    /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }

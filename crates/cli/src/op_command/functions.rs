@@ -1,5 +1,6 @@
 //! Starts, lists and ends instances, by the agent of this host.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 
@@ -9,7 +10,7 @@ use anabranch_operator::functions;
 use anabranch_operator::wasm::MODULE_BYTES_MAX;
 use serde::Serialize;
 
-use super::args::{Console, Ls, Run};
+use super::args::{Console, Ls, Move, Run};
 use super::failure::failure;
 use crate::exit::{Failure, Outcome};
 use crate::view::{note, printable};
@@ -32,6 +33,20 @@ struct ConsoleLine<'a> {
     instance: &'a Shown,
     /// What the function says.
     report: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A move that ended.
+#[derive(Serialize)]
+struct MovedLine<'a> {
+    name: &'a str,
+    to: &'a str,
+    /// How long it stood still, microseconds.
+    still_us: u64,
+    state_bytes: usize,
+    /// The frames that came meanwhile and followed it, and those that came later.
+    waited: usize,
+    late: usize,
+    links: BTreeMap<String, u64>,
 }
 
 /// Returns the module of a function that has a name, or is a file.
@@ -147,6 +162,32 @@ pub(super) fn console(store: &Store, args: &Console) -> Outcome {
     lines.extend(shown.why.iter().map(|why| format!("failed: {why}")));
     lines.extend(numbers.map(|(name, number)| format!("function: {name} {number}")));
     lines.iter().for_each(|line| stdout::line(printable(line)));
+    Ok(())
+}
+
+/// Moves an instance.
+pub(super) fn go(store: &Store, args: &Move) -> Outcome {
+    let ask = Ask::Move { name: args.name.clone(), to: args.to.clone(), via: args.via.clone() };
+    let told = Client::connect(store.dir()).and_then(|mut client| client.ask(&ask, &[])).map_err(failure)?;
+    let Told::Moved { still_us, state_bytes, waited, late, links, note: text } = told else {
+        return Err(unexpected(&told));
+    };
+    if let Some(text) = text {
+        note(&text);
+    }
+    let (name, to) = (&args.name, &args.to);
+    if args.json {
+        json::put("moved", &MovedLine { name, to, still_us, state_bytes, waited, late, links });
+        return Ok(());
+    }
+    let links: Vec<String> = links.iter().map(|(link, bytes)| format!("{link} {bytes}")).collect();
+    note(&format!(
+        "{name} runs at {to}: it stood still for {:.1} ms, {} packets waited, {late} came later; its state has \
+         {state_bytes} bytes (bytes by link: {})",
+        still_us as f64 / 1_000.0,
+        waited,
+        links.join(", ")
+    ));
     Ok(())
 }
 

@@ -59,6 +59,20 @@ impl Arrivals {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes a module.
+    ///
+    /// # Errors
+    /// `Usage` if it is none of our ABI.
+    pub fn module(&self, module: &[u8]) -> Result {
+        self.manager.wasm().compile(module).map(drop)
+    }
+
+    /// Returns whether a module is here.
+    #[must_use]
+    pub fn has(&self, module: &str) -> bool {
+        self.manager.wasm().known(module).is_some()
+    }
+
     /// Makes an instance that waits.
     ///
     /// # Errors

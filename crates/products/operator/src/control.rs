@@ -1,17 +1,21 @@
 //! What a command says to the agent of its host: lines of JSON over a Unix socket in the directory for state,
 //! which only its user can enter. A module follows its line as bytes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use anabranch_machines::store::Store;
 use anabranch_machines::wire::Lines;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::journey;
 use crate::manager::{Costs, Manager, Wish};
+use crate::mover::Moved;
 use crate::plane::{Counters, Look, Phase};
 use crate::spec::Place;
 use crate::wasm::MODULE_BYTES_MAX;
@@ -55,6 +59,15 @@ pub enum Ask {
         /// Its name.
         name: String,
     },
+    /// To move an instance.
+    Move {
+        /// Its name.
+        name: String,
+        /// The name of the host.
+        to: String,
+        /// The links to use; none: all that lead there.
+        via: Vec<String>,
+    },
 }
 
 /// An answer.
@@ -74,6 +87,21 @@ pub enum Told {
         shown: Box<Shown>,
         /// Lines `NAME NUMBER`, or nothing if it has failed.
         report: String,
+    },
+    /// An instance runs at another host.
+    Moved {
+        /// How long it stood still, microseconds.
+        still_us: u64,
+        /// The length of its state, bytes.
+        state_bytes: usize,
+        /// The frames that came meanwhile, and those that came later and were sent after it.
+        waited: usize,
+        /// See `waited`.
+        late: usize,
+        /// The bytes that each link carried.
+        links: BTreeMap<String, u64>,
+        /// Why it used one path only, if it did not mean to.
+        note: Option<String>,
     },
     /// It is done, or the list has ended.
     Done,
@@ -161,11 +189,11 @@ pub fn listen(state: &Path) -> Result<UnixListener> {
 ///
 /// # Errors
 /// If the connection breaks.
-pub fn serve(manager: &Manager, stream: UnixStream) -> io::Result<()> {
+pub fn serve(store: &Store, manager: &Manager, stream: UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut lines = Lines::new(stream);
     while let Some(ask) = lines.receive::<Ask>()? {
-        let answered = answer(manager, ask, &mut lines);
+        let answered = answer(store, manager, ask, &mut lines);
         let told = match answered {
             Ok(told) => told,
             Err(error) => Told::Failed { error },
@@ -175,7 +203,7 @@ pub fn serve(manager: &Manager, stream: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(manager: &Manager, ask: Ask, lines: &mut Lines<UnixStream>) -> Result<Told> {
+fn answer(store: &Store, manager: &Manager, ask: Ask, lines: &mut Lines<UnixStream>) -> Result<Told> {
     let failed = |e: io::Error| Error::Failed(e.to_string());
     match ask {
         Ask::Run { name, function, module_bytes, settings, inside, outside, gateway } => {
@@ -201,6 +229,12 @@ fn answer(manager: &Manager, ask: Ask, lines: &mut Lines<UnixStream>) -> Result<
             Ok(Told::Console { shown: Box::new(look.into()), report: report.unwrap_or_default() })
         }
         Ask::End { name } => manager.end(&name).map(|()| Told::Done),
+        Ask::Move { name, to, via } => {
+            let journey::Report { moved, links, note } = journey::go(store, manager, &name, &to, &via)?;
+            let still_us = moved.still.as_micros();
+            let Moved { state_bytes, waited, late, .. } = moved;
+            Ok(Told::Moved { still_us, state_bytes, waited, late, links, note })
+        }
     }
 }
 

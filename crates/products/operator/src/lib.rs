@@ -16,7 +16,10 @@
 //! * [`port`]: the devices. [`host`]: the thread that moves packets, and what can be asked of it.
 //! * [`records`]: what outlives the process, in memory or in a file.
 //! * [`manager`]: runs, lists and ends instances.
-//! * [`control`]: what a command says to the agent of this host. [`agent`]: the process that carries instances.
+//! * [`mover`]: a move at its source, [`journey`]: with its connection; [`arrivals`]: at its destination;
+//!   [`wire`]: what both say; [`remote`] and `server`: the ends of the connection.
+//! * [`control`]: what a command says to the agent of this host. [`agent`]: the process that carries instances;
+//!   [`event`]: what it reports.
 //! * [`storm`]: how many this machine carries, and how fast they start.
 #![deny(unsafe_code)]
 
@@ -24,15 +27,19 @@ pub mod agent;
 pub mod arrivals;
 pub mod control;
 mod error;
+pub mod event;
 pub mod frame;
 pub mod functions;
 pub mod host;
+pub mod journey;
 pub mod manager;
 pub mod mover;
 pub mod neighbours;
 pub mod plane;
 pub mod port;
 pub mod records;
+pub mod remote;
+mod server;
 pub mod spec;
 pub mod storm;
 pub mod wasm;

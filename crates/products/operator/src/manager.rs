@@ -1,7 +1,8 @@
 //! Runs, lists and ends instances: what is in the records, in the plane and in wasmtime at the same time.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_algo::Span;
 use anabranch_house::random::random;
@@ -79,9 +80,23 @@ pub struct Leaving {
 
 /// The instances of a host.
 pub struct Manager {
-    wasm: Wasm,
+    wasm: Arc<Wasm>,
     host: Host,
     records: Mutex<Box<dyn Records>>,
+    /// The instances of which a move is being walked through.
+    busy: Mutex<BTreeSet<String>>,
+}
+
+/// The right to walk through the move of an instance, until it is dropped.
+pub(crate) struct Claim<'a> {
+    busy: &'a Mutex<BTreeSet<String>>,
+    name: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
 }
 
 pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
@@ -95,8 +110,8 @@ impl Manager {
     ///
     /// # Errors
     /// If the records cannot be read.
-    pub fn new(wasm: Wasm, host: Host, records: Box<dyn Records>) -> Result<(Self, Vec<String>)> {
-        let manager = Self { wasm, host, records: Mutex::new(records) };
+    pub fn new(wasm: Arc<Wasm>, host: Host, records: Box<dyn Records>) -> Result<(Self, Vec<String>)> {
+        let manager = Self { wasm, host, records: Mutex::new(records), busy: Mutex::default() };
         let names = manager.records().names(Kind::Instance)?;
         let mut troubles = Vec::new();
         for name in names {
@@ -115,13 +130,30 @@ impl Manager {
 
     /// Returns the modules.
     #[must_use]
-    pub const fn wasm(&self) -> &Wasm {
+    pub fn wasm(&self) -> &Wasm {
         &self.wasm
     }
 
     /// Returns the records, which nobody else changes meanwhile.
     pub(crate) fn records(&self) -> MutexGuard<'_, Box<dyn Records>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the instances of which a move is being walked through.
+    pub(crate) fn busy(&self) -> BTreeSet<String> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Claims the move of an instance.
+    ///
+    /// # Errors
+    /// `Refused` if another thread walks through one.
+    pub(crate) fn claim(&self, name: &str) -> Result<Claim<'_>> {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        match busy.insert(name.to_owned()) {
+            true => Ok(Claim { busy: &self.busy, name: name.to_owned() }),
+            false => Err(Error::Refused(format!("{name} is on its way already"))),
+        }
     }
 
     /// Reads the record of an instance.

@@ -1,6 +1,7 @@
 //! A move at its source. The rules of who may run the instance are those of [`anabranch_machines::journal`]: each
 //! step is recorded before anything follows from it.
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::wire::Frame;
 
 /// How long frames that still come to the source are sent after the instance: until the bridges between have
 /// learned where it is.
-const TAIL: Span = Span::from_secs(2);
+pub const TAIL: Span = Span::from_secs(2);
 /// The time between two looks for such frames.
 const LOOK: Duration = Duration::from_millis(3);
 
@@ -73,7 +74,9 @@ pub struct Goal {
     /// The name of the host.
     pub to: String,
     /// Its addresses.
-    pub addresses: Vec<std::net::IpAddr>,
+    pub addresses: Vec<IpAddr>,
+    /// How long frames that still come here are sent after the instance: [`TAIL`], if there are bridges.
+    pub tail: Span,
 }
 
 impl Manager {
@@ -93,6 +96,7 @@ impl Manager {
         let random =
             random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
         let id = MoveId::new(random);
+        let _claim = self.claim(name)?;
         let (record, module) = self.begin(name, &id, goal)?;
         if let Err(e) = there.prepare(&id, &record.spec, &module) {
             self.stay(name)?;
@@ -112,7 +116,7 @@ impl Manager {
         let still = clock.now().since(begin);
         match next(Departure::Given, word.as_ref().ok().copied()) {
             Next::Leave => {
-                let (waited, late) = self.see_off(name, &id, there)?;
+                let (waited, late) = self.see_off(name, &id, goal.tail, there)?;
                 Ok(Moved { still, state_bytes, waited, late })
             }
             Next::Stay => {
@@ -140,7 +144,7 @@ impl Manager {
         }
         let missing = || Error::Failed("its module is not recorded".to_owned());
         let module = records.get(Kind::Module, &record.spec.module)?.ok_or_else(missing)?;
-        let Goal { to, addresses } = goal.clone();
+        let Goal { to, addresses, .. } = goal.clone();
         let leaving = Leaving { id: id.clone(), to, addresses, state: Departure::Moving };
         let record = Record { leaving: Some(leaving), ..record };
         records.commit(&[Change::set(Kind::Instance, name, to_json(&record))])?;
@@ -178,12 +182,18 @@ impl Manager {
 
     /// Records that the instance is not here any more, and sends frames after it for a while. Returns how many
     /// waited, and how many came later.
-    fn see_off(&self, name: &str, id: &MoveId, there: &mut dyn Destination) -> Result<(usize, usize)> {
+    fn see_off(
+        &self,
+        name: &str,
+        id: &MoveId,
+        tail: Span,
+        there: &mut dyn Destination,
+    ) -> Result<(usize, usize)> {
         self.records().commit(&forgotten(name))?;
         let owned = name.to_owned();
         self.host().ask(move |plane, _, _| plane.leave(&owned))??;
         let clock = self.host().clock();
-        let (end, mut waited, mut late, mut is_lost) = (clock.now() + TAIL, None, 0, false);
+        let (end, mut waited, mut late, mut is_lost) = (clock.now() + tail, None, 0, false);
         loop {
             let owned = name.to_owned();
             let frames = self.host().ask(move |plane, _, _| plane.take_waiting(&owned))??;
@@ -211,10 +221,12 @@ impl Manager {
     /// `Failed` if the records cannot be read.
     pub fn undecided(&self) -> Result<Vec<(String, Leaving)>> {
         let records = self.records();
+        let busy = self.busy();
         let mut all = Vec::new();
         for name in records.names(Kind::Instance)? {
             let leaving = Self::record(&**records, &name)?.and_then(|record| record.leaving);
-            all.extend(leaving.filter(|leaving| leaving.state == Departure::Given).map(|l| (name, l)));
+            let is_open = |leaving: &Leaving| leaving.state == Departure::Given && !busy.contains(&name);
+            all.extend(leaving.filter(is_open).map(|leaving| (name.clone(), leaving)));
         }
         Ok(all)
     }
@@ -224,10 +236,17 @@ impl Manager {
     ///
     /// # Errors
     /// `Unreachable` if the destination does not answer, or does not know yet.
-    pub fn settle(&self, name: &str, leaving: &Leaving, there: &mut dyn Destination) -> Result<bool> {
+    pub fn settle(
+        &self,
+        name: &str,
+        leaving: &Leaving,
+        tail: Span,
+        there: &mut dyn Destination,
+    ) -> Result<bool> {
+        let _claim = self.claim(name)?;
         let word = there.decide(&leaving.id, Asked::Resume)?;
         match next(leaving.state, Some(word)) {
-            Next::Leave => self.see_off(name, &leaving.id, there).map(|_| false),
+            Next::Leave => self.see_off(name, &leaving.id, tail, there).map(|_| false),
             Next::Stay => self.stay(name).map(|()| true),
             Next::Ask => Err(Error::Unreachable(format!("{} does not know yet", leaving.to))),
         }

@@ -2,6 +2,7 @@
 //! sends through the kernel's device, and its function answers.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_algo::{Span, Time};
@@ -157,7 +158,7 @@ pub fn run(
     let socket = space.run(open).and_then(|socket| socket).map_err(kernel)?;
     let mut prober = Prober { socket, poller: Poller::new(clock), clock };
     let host = Host::start([Some(device), None], clock)?;
-    let (manager, _) = Manager::new(Wasm::new(storm.wasm)?, host, records)?;
+    let (manager, _) = Manager::new(Arc::new(Wasm::new(storm.wasm)?), host, records)?;
 
     let before = resident();
     let (mut starts, mut specs) = (Vec::new(), Vec::new());
