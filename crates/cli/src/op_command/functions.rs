@@ -129,7 +129,7 @@ pub(super) fn list(store: &Store, args: &Ls) -> Outcome {
             );
             stdout::line(printable(&line));
         }
-        told = client.next().map_err(failure)?;
+        told = client.answer().map_err(failure)?;
     }
     if is_empty && !args.json {
         note("no instance runs here: `anabranch op fn run` starts one");

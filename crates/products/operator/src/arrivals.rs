@@ -1,8 +1,9 @@
 //! The destination of moves: instances that wait for their state and for the word to run.
 //!
 //! The rules are those of [`anabranch_machines::journal`]. An instance that waits is in memory alone: if this
-//! process is killed, the move is one that it does not know, which is refused for ever. One that is to run is
-//! recorded with its state before it runs, so that the next process runs it, and says so.
+//! process is killed, the move is one that it does not know, which is refused for ever. One that runs is recorded
+//! with its state before the source is told so, so that the next process runs it, and says the same. It may run
+//! a moment before it is recorded: it ends with this process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,10 +150,9 @@ impl Arrivals {
         let Waiting { client, spec, instance, state, .. } = known;
         let Some((state, age_ms)) = state else { return Ok(Arrival::Refused) };
         let module = instance.program().bytes().to_vec();
-        // Whoever takes a name or an address holds the records meanwhile.
+        // A thread that takes a name or an address holds the records meanwhile.
         let mut records = self.manager.records();
-        let asked = spec.clone();
-        if self.manager.host().ask(move |plane, _, _| plane.check(&asked))?.is_err() {
+        if self.manager.attach(spec.clone(), instance, age_ms, false).is_err() {
             return Ok(Arrival::Refused);
         }
         let record = Record { spec: spec.clone(), age_ms, leaving: None };
@@ -162,12 +162,15 @@ impl Arrivals {
             Change::set(Kind::Instance, &spec.name, to_json(&record)),
             Change::set(Kind::State, &spec.name, state),
         ];
-        if records.get(Kind::Module, &spec.module)?.is_none() {
-            changes.push(Change::set(Kind::Module, &spec.module, module));
+        let recorded = records.get(Kind::Module, &spec.module).and_then(|known| {
+            changes.extend(known.is_none().then(|| Change::set(Kind::Module, &spec.module, module)));
+            records.commit(&changes)
+        });
+        if let Err(e) = recorded {
+            // It has run for nothing, as if this process had been killed.
+            self.manager.host().ask(move |plane, _, _| plane.remove(&spec.name))?;
+            return Err(e);
         }
-        records.commit(&changes)?;
-        // From here on, the next process would run it: nothing can lead back.
-        self.manager.attach(spec, instance, age_ms, false)?;
         Ok(Arrival::Running)
     }
 

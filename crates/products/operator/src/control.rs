@@ -261,14 +261,14 @@ impl Client {
     pub fn ask(&mut self, ask: &Ask, module: &[u8]) -> Result<Told> {
         let ended = |e: io::Error| Error::Unreachable(format!("the agent has ended: {e}"));
         self.0.send(ask).and_then(|()| self.0.send_bytes(module)).map_err(ended)?;
-        self.next()
+        self.answer()
     }
 
     /// Returns the next answer to the same request.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub fn next(&mut self) -> Result<Told> {
+    pub fn answer(&mut self) -> Result<Told> {
         let ended = |e: io::Error| Error::Unreachable(format!("the agent has ended: {e}"));
         match self.0.receive().and_then(|told| told.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())) {
             Ok(Told::Failed { error }) => Err(error),

@@ -92,7 +92,7 @@ impl Manager {
     /// `NotFound`; `Refused` if it is on its way, has failed, or the destination does not want it: it runs on
     /// here. `Unreachable` if the destination does not answer: it runs on here, or, if the word to run it was
     /// on its way, stands still until the destination says what is true ([`settle`](Self::settle)).
-    pub fn depart(&self, name: &str, goal: &Goal, there: &mut dyn Destination) -> Result<Moved> {
+    pub fn depart(&self, name: &str, goal: &Goal, there: &mut (dyn Destination + Send)) -> Result<Moved> {
         let random =
             random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
         let id = MoveId::new(random);
@@ -151,21 +151,32 @@ impl Manager {
         Ok((record, module))
     }
 
-    /// Has the instance stand still, sends its state, and records that the destination may run it.
-    fn give(&self, name: &str, id: &MoveId, there: &mut dyn Destination) -> Result<usize> {
+    /// Has the instance stand still, sends its state, and records that the destination may run it: both at the
+    /// same time, because each takes milliseconds in which packets wait.
+    fn give(&self, name: &str, id: &MoveId, there: &mut (dyn Destination + Send)) -> Result<usize> {
         let owned = name.to_owned();
         let (state, age_ms) = self.host().ask(move |plane, now, _| plane.hold(now, &owned))??;
-        there.state(id, age_ms, &state)?;
+        let bytes = state.len();
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| there.state(id, age_ms, &state));
+            let recorded = self.record_given(name, age_ms, &state);
+            let ended = || Error::Failed("the thread that sends the state has ended".to_owned());
+            sent.join().unwrap_or_else(|_| Err(ended())).and(recorded)
+        })?;
+        Ok(bytes)
+    }
+
+    fn record_given(&self, name: &str, age_ms: u64, state: &[u8]) -> Result {
         let mut record = self.own_record(name)?;
         if let Some(leaving) = &mut record.leaving {
             leaving.state = Departure::Given;
         }
         record.age_ms = age_ms;
-        let bytes = state.len();
-        let changes =
-            [Change::set(Kind::Instance, name, to_json(&record)), Change::set(Kind::State, name, state)];
-        self.records().commit(&changes)?;
-        Ok(bytes)
+        let changes = [
+            Change::set(Kind::Instance, name, to_json(&record)),
+            Change::set(Kind::State, name, state.to_vec()),
+        ];
+        self.records().commit(&changes)
     }
 
     /// Has the instance run on here, and records that.
@@ -187,9 +198,8 @@ impl Manager {
         name: &str,
         id: &MoveId,
         tail: Span,
-        there: &mut dyn Destination,
+        there: &mut (dyn Destination + Send),
     ) -> Result<(usize, usize)> {
-        self.records().commit(&forgotten(name))?;
         let owned = name.to_owned();
         self.host().ask(move |plane, _, _| plane.leave(&owned))??;
         let clock = self.host().clock();
@@ -201,7 +211,11 @@ impl Manager {
                 is_lost = there.frames(id, &frames).is_err();
             }
             match waited {
-                None => waited = Some(frames.len()),
+                None => {
+                    waited = Some(frames.len());
+                    // If this process is killed before, the next one asks once more what is true.
+                    self.records().commit(&forgotten(name))?;
+                }
                 Some(_) => late += frames.len(),
             }
             if clock.now() >= end {
@@ -241,7 +255,7 @@ impl Manager {
         name: &str,
         leaving: &Leaving,
         tail: Span,
-        there: &mut dyn Destination,
+        there: &mut (dyn Destination + Send),
     ) -> Result<bool> {
         let _claim = self.claim(name)?;
         let word = there.decide(&leaving.id, Asked::Resume)?;

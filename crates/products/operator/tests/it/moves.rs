@@ -86,7 +86,7 @@ struct Way<'a> {
     to: &'a Arrivals,
     cut: Option<(Step, bool)>,
     /// Done when the state comes, while the instance stands still.
-    meanwhile: Box<dyn FnMut() + 'a>,
+    meanwhile: Box<dyn FnMut() + Send + 'a>,
 }
 
 impl<'a> Way<'a> {
