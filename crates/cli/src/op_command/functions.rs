@@ -43,6 +43,7 @@ struct MovedLine<'a> {
     /// How long it stood still, microseconds.
     still_us: u64,
     state_bytes: usize,
+    late_bytes: usize,
     /// The frames that came meanwhile and followed it, and those that came later.
     waited: usize,
     late: usize,
@@ -169,7 +170,7 @@ pub(super) fn console(store: &Store, args: &Console) -> Outcome {
 pub(super) fn go(store: &Store, args: &Move) -> Outcome {
     let ask = Ask::Move { name: args.name.clone(), to: args.to.clone(), via: args.via.clone() };
     let told = Client::connect(store.dir()).and_then(|mut client| client.ask(&ask, &[])).map_err(failure)?;
-    let Told::Moved { still_us, state_bytes, waited, late, links, note: text } = told else {
+    let Told::Moved { still_us, state_bytes, late_bytes, waited, late, links, note: text } = told else {
         return Err(unexpected(&told));
     };
     if let Some(text) = text {
@@ -177,7 +178,7 @@ pub(super) fn go(store: &Store, args: &Move) -> Outcome {
     }
     let (name, to) = (&args.name, &args.to);
     if args.json {
-        json::put("moved", &MovedLine { name, to, still_us, state_bytes, waited, late, links });
+        json::put("moved", &MovedLine { name, to, still_us, state_bytes, late_bytes, waited, late, links });
         return Ok(());
     }
     let links: Vec<String> = links.iter().map(|(link, bytes)| format!("{link} {bytes}")).collect();

@@ -12,8 +12,9 @@ use anabranch_algo::{Span, Time};
 use anabranch_machines::journal::{Arrival, Asked, answer};
 use anabranch_machines::wire::MoveId;
 
+use crate::delta;
 use crate::error::{Error, Result};
-use crate::frame::Header;
+use crate::frame::{Arp, Header};
 use crate::manager::{Manager, Record, to_json};
 use crate::records::{Change, Kind};
 use crate::spec::Spec;
@@ -30,8 +31,10 @@ struct Waiting {
     client: String,
     spec: Spec,
     instance: Instance,
-    /// Its state and its age, milliseconds, when they are here.
-    state: Option<(Vec<u8>, u64)>,
+    /// Its state, as far as it is here.
+    state: Vec<u8>,
+    /// Its age, milliseconds, when all of its state is here.
+    age_ms: Option<u64>,
     heard: Time,
 }
 
@@ -83,7 +86,9 @@ impl Arrivals {
         spec.check()?;
         let missing = || Error::Refused("its module is not here".to_owned());
         let program = self.manager.wasm().known(&spec.module).ok_or_else(missing)?;
-        let instance = self.manager.wasm().instantiate(&program)?;
+        let mut instance = self.manager.wasm().instantiate(&program)?;
+        // The source compares with zeros, too.
+        let state = vec![0; instance.state()?.len()];
         let asked = spec.clone();
         self.manager.host().ask(move |plane, _, _| plane.check(&asked))??;
         let heard = self.manager.host().clock().now();
@@ -94,20 +99,25 @@ impl Arrivals {
         if waiting.contains_key(id) || self.came(id)?.is_some() {
             return Err(Error::Refused("this move is known already".to_owned()));
         }
-        waiting.insert(id.clone(), Waiting { client: client.to_owned(), spec, instance, state: None, heard });
+        let client = client.to_owned();
+        waiting.insert(id.clone(), Waiting { client, spec, instance, state, age_ms: None, heard });
         Ok(())
     }
 
-    /// Takes the state of an instance that waits.
+    /// Takes what has changed in the state of an instance that waits; with its age, that is all.
     ///
     /// # Errors
     /// `NotFound` if it does not wait; `Refused` if the state is not that of its module.
-    pub fn state(&self, client: &str, id: &MoveId, age_ms: u64, state: Vec<u8>) -> Result {
+    pub fn state(&self, client: &str, id: &MoveId, age_ms: Option<u64>, delta: &[u8]) -> Result {
         let mut waiting = self.waiting();
         let unknown = || Error::NotFound("this move is not known here".to_owned());
         let known = waiting.get_mut(id).filter(|known| known.client == client).ok_or_else(unknown)?;
-        known.instance.set_state(&state)?;
-        known.state = Some((state, age_ms));
+        let other = || Error::Refused("the state is not that of its module".to_owned());
+        delta::apply(&mut known.state, delta).ok_or_else(other)?;
+        if age_ms.is_some() {
+            known.instance.set_state(&known.state)?;
+        }
+        known.age_ms = age_ms;
         known.heard = self.manager.host().clock().now();
         Ok(())
     }
@@ -131,7 +141,7 @@ impl Arrivals {
         let mut waiting = self.waiting();
         let known = waiting.get(id).filter(|known| known.client == client);
         let arrival = known.map(|_| Arrival::Waiting);
-        let is_whole = known.is_some_and(|known| known.state.is_some());
+        let is_whole = known.is_some_and(|known| known.age_ms.is_some());
         match answer(arrival, asked, is_whole) {
             Arrival::Starting => {}
             Arrival::Refused if arrival.is_some() => {
@@ -147,8 +157,8 @@ impl Arrivals {
 
     /// Records that an instance runs here, and runs it.
     fn run(&self, id: &MoveId, known: Waiting) -> Result<Arrival> {
-        let Waiting { client, spec, instance, state, .. } = known;
-        let Some((state, age_ms)) = state else { return Ok(Arrival::Refused) };
+        let Waiting { client, spec, instance, state, age_ms, .. } = known;
+        let Some(age_ms) = age_ms else { return Ok(Arrival::Refused) };
         let module = instance.program().bytes().to_vec();
         // A thread that takes a name or an address holds the records meanwhile.
         let mut records = self.manager.records();
@@ -160,7 +170,7 @@ impl Arrivals {
         let mut changes = vec![
             Change::set(Kind::Arrival, &id.to_string(), to_json(&came)),
             Change::set(Kind::Instance, &spec.name, to_json(&record)),
-            Change::set(Kind::State, &spec.name, state),
+            Change::set(Kind::State, &spec.name, delta::between(&[], &state)),
         ];
         let recorded = records.get(Kind::Module, &spec.module).and_then(|known| {
             changes.extend(known.is_none().then(|| Change::set(Kind::Module, &spec.module, module)));
@@ -181,7 +191,11 @@ impl Arrivals {
     pub fn frames(&self, client: &str, id: &MoveId, frames: Vec<Frame>) -> Result {
         let unknown = || Error::NotFound("this move is not known here".to_owned());
         let came = self.came(id)?.filter(|came| came.client == client).ok_or_else(unknown)?;
-        let is_for_it = |frame: &[u8]| Header::parse(frame).is_some_and(|header| header.to == came.spec.mac);
+        let own = [Some(came.spec.inside), came.spec.outside].map(|place| place.map(|place| place.address));
+        let is_for_it = |frame: &[u8]| {
+            Header::parse(frame).is_some_and(|header| header.to == came.spec.mac)
+                || Arp::parse(frame).is_some_and(|arp| own.contains(&Some(arp.target)))
+        };
         if !frames.iter().all(|(_, frame)| is_for_it(frame)) {
             return Err(Error::Refused("a frame is for another instance".to_owned()));
         }

@@ -92,8 +92,10 @@ pub enum Told {
     Moved {
         /// How long it stood still, microseconds.
         still_us: u64,
-        /// The length of its state, bytes.
+        /// The length of its state, and of what was sent of it while it stood still, bytes.
         state_bytes: usize,
+        /// See `state_bytes`.
+        late_bytes: usize,
         /// The frames that came meanwhile, and those that came later and were sent after it.
         waited: usize,
         /// See `waited`.
@@ -232,8 +234,8 @@ fn answer(store: &Store, manager: &Manager, ask: Ask, lines: &mut Lines<UnixStre
         Ask::Move { name, to, via } => {
             let journey::Report { moved, links, note } = journey::go(store, manager, &name, &to, &via)?;
             let still_us = moved.still.as_micros();
-            let Moved { state_bytes, waited, late, .. } = moved;
-            Ok(Told::Moved { still_us, state_bytes, waited, late, links, note })
+            let Moved { state_bytes, late_bytes, waited, late, .. } = moved;
+            Ok(Told::Moved { still_us, state_bytes, late_bytes, waited, late, links, note })
         }
     }
 }

@@ -16,7 +16,7 @@
 //! * [`port`]: the devices. [`host`]: the thread that moves packets, and what can be asked of it.
 //! * [`records`]: what outlives the process, in memory or in a file.
 //! * [`manager`]: runs, lists and ends instances.
-//! * [`mover`]: a move at its source, [`journey`]: with its connection; [`arrivals`]: at its destination;
+//! * [`delta`]: what differs between two states. [`mover`]: a move at its source, [`journey`]: with its connection; [`arrivals`]: at its destination;
 //!   [`wire`]: what both say; [`remote`] and `server`: the ends of the connection.
 //! * [`control`]: what a command says to the agent of this host. [`agent`]: the process that carries instances;
 //!   [`event`]: what it reports.
@@ -26,6 +26,7 @@
 pub mod agent;
 pub mod arrivals;
 pub mod control;
+pub mod delta;
 mod error;
 pub mod event;
 pub mod frame;

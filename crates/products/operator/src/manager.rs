@@ -10,6 +10,7 @@ use anabranch_machines::journal::Departure;
 use anabranch_machines::wire::MoveId;
 use serde::{Deserialize, Serialize};
 
+use crate::delta;
 use crate::error::{Error, Result};
 use crate::frame::Mac;
 use crate::host::Host;
@@ -186,7 +187,12 @@ impl Manager {
         let module = module.ok_or_else(|| Error::Failed("its module is not recorded".to_owned()))?;
         let mut instance = self.wasm.instantiate(&self.wasm.compile(&module)?)?;
         match &state {
-            Some(state) => instance.set_state(state)?,
+            Some(recorded) => {
+                let mut state = vec![0; instance.state()?.len()];
+                let damaged = || Error::Failed("its recorded state is damaged".to_owned());
+                delta::apply(&mut state, recorded).ok_or_else(damaged)?;
+                instance.set_state(&state)?;
+            }
             None => instance.start(&record.spec.to_lines())?,
         }
         self.attach(record.spec, instance, record.age_ms, is_given)

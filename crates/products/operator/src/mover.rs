@@ -10,6 +10,7 @@ use anabranch_house::random::random;
 use anabranch_machines::journal::{Arrival, Asked, Departure, Next, next};
 use anabranch_machines::wire::MoveId;
 
+use crate::delta;
 use crate::error::{Error, Result};
 use crate::manager::{Leaving, Manager, Record, forgotten, to_json};
 use crate::records::{Change, Kind};
@@ -30,11 +31,12 @@ pub trait Destination {
     /// `Refused` with its words; `Unreachable` if it does not answer.
     fn prepare(&mut self, id: &MoveId, spec: &Spec, module: &[u8]) -> Result;
 
-    /// Sends it the state.
+    /// Sends it what has changed in the state since it was sent, at first since it was zero; with the age of the
+    /// instance, in milliseconds, nothing changes after this.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
-    fn state(&mut self, id: &MoveId, age_ms: u64, state: &[u8]) -> Result;
+    fn state(&mut self, id: &MoveId, age_ms: Option<u64>, delta: &[u8]) -> Result;
 
     /// Asks it to run the instance, or to give it up.
     ///
@@ -62,6 +64,8 @@ pub struct Moved {
     pub still: Span,
     /// The length of its state, bytes.
     pub state_bytes: usize,
+    /// What had changed of it when it stood still, as it was sent, bytes.
+    pub late_bytes: usize,
     /// The frames that came meanwhile and went after it at once.
     pub waited: usize,
     /// The frames that came later.
@@ -103,8 +107,12 @@ impl Manager {
             return Err(e);
         }
         let clock = self.host().clock();
-        let begin = clock.now();
-        let state_bytes = match self.give(name, &id, there) {
+        let mut begin = clock.now();
+        let given = self.send_ahead(name, &id, there).and_then(|before| {
+            begin = clock.now();
+            Ok((before.len(), self.give(name, &id, &before, there)?))
+        });
+        let (state_bytes, late_bytes) = match given {
             Ok(bytes) => bytes,
             Err(e) => {
                 self.stay(name)?;
@@ -117,7 +125,7 @@ impl Manager {
         match next(Departure::Given, word.as_ref().ok().copied()) {
             Next::Leave => {
                 let (waited, late) = self.see_off(name, &id, goal.tail, there)?;
-                Ok(Moved { still, state_bytes, waited, late })
+                Ok(Moved { still, state_bytes, late_bytes, waited, late })
             }
             Next::Stay => {
                 self.stay(name)?;
@@ -153,17 +161,32 @@ impl Manager {
 
     /// Has the instance stand still, sends its state, and records that the destination may run it: both at the
     /// same time, because each takes milliseconds in which packets wait.
-    fn give(&self, name: &str, id: &MoveId, there: &mut (dyn Destination + Send)) -> Result<usize> {
+    fn give(
+        &self,
+        name: &str,
+        id: &MoveId,
+        before: &[u8],
+        there: &mut (dyn Destination + Send),
+    ) -> Result<usize> {
         let owned = name.to_owned();
         let (state, age_ms) = self.host().ask(move |plane, now, _| plane.hold(now, &owned))??;
-        let bytes = state.len();
+        let delta = delta::between(before, &state);
         thread::scope(|scope| {
-            let sent = scope.spawn(|| there.state(id, age_ms, &state));
+            let sent = scope.spawn(|| there.state(id, Some(age_ms), &delta));
             let recorded = self.record_given(name, age_ms, &state);
             let ended = || Error::Failed("the thread that sends the state has ended".to_owned());
             sent.join().unwrap_or_else(|_| Err(ended())).and(recorded)
         })?;
-        Ok(bytes)
+        Ok(delta.len())
+    }
+
+    /// Sends the state while the instance runs on, and returns it: while it stands still, only what has changed
+    /// since is sent.
+    fn send_ahead(&self, name: &str, id: &MoveId, there: &mut (dyn Destination + Send)) -> Result<Vec<u8>> {
+        let owned = name.to_owned();
+        let state = self.host().ask(move |plane, _, _| plane.state(&owned))??;
+        there.state(id, None, &delta::between(&[], &state))?;
+        Ok(state)
     }
 
     fn record_given(&self, name: &str, age_ms: u64, state: &[u8]) -> Result {
@@ -174,7 +197,7 @@ impl Manager {
         record.age_ms = age_ms;
         let changes = [
             Change::set(Kind::Instance, name, to_json(&record)),
-            Change::set(Kind::State, name, state.to_vec()),
+            Change::set(Kind::State, name, delta::between(&[], state)),
         ];
         self.records().commit(&changes)
     }

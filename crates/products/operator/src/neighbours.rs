@@ -19,8 +19,9 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 const FRESH: Span = Span::from_secs(30);
 /// How old an answer may be before it is not used.
 const USABLE: Span = Span::from_secs(180);
-/// The time between two requests.
+/// The time between two requests to a neighbour that has answered once, and to one that has not.
 const AGAIN: Span = Span::from_secs(1);
+const SOON: Span = Span::from_millis(200);
 
 #[derive(Debug)]
 struct Neighbour {
@@ -63,7 +64,8 @@ impl Neighbours {
             Entry::Vacant(place) => place.insert(Neighbour { told: None, asked: None, waiting: Vec::new() }),
         };
         let age = neighbour.told.map(|(_, at)| now.since(at));
-        let may_ask = neighbour.asked.is_none_or(|at| now.since(at) >= AGAIN);
+        let again = if neighbour.told.is_some() { AGAIN } else { SOON };
+        let may_ask = neighbour.asked.is_none_or(|at| now.since(at) >= again);
         let asks = may_ask && age.is_none_or(|age| age >= FRESH);
         if asks {
             neighbour.asked = Some(now);

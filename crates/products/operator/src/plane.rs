@@ -102,6 +102,16 @@ struct Entry {
 }
 
 impl Entry {
+    /// Has a frame wait, if there is room.
+    fn wait(&mut self, side: Side, frame: &[u8]) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back((side, frame.to_vec()));
+        } else {
+            self.counters.came += 1;
+            self.counters.lost += 1;
+        }
+    }
+
     fn age_ms(&self, now: Time) -> u64 {
         self.base_ms + now.since(self.added).as_millis()
     }
@@ -292,6 +302,18 @@ impl Plane {
         report
     }
 
+    /// Returns the state of an instance, which runs on.
+    ///
+    /// # Errors
+    /// `NotFound`; `Refused` if it has failed.
+    pub fn state(&mut self, name: &str) -> Result<Vec<u8>> {
+        let entry = self.entry(name)?;
+        match &entry.phase {
+            Phase::Failed(how) => Err(Error::Refused(format!("{name} has failed: {how}"))),
+            _ => entry.handle.state(),
+        }
+    }
+
     /// Has an instance stand still: its packets wait from now on. Returns its state and its time.
     ///
     /// # Errors
@@ -365,21 +387,31 @@ impl Plane {
             return;
         };
         let own = &self.by_address[side as usize];
-        // An instance here is no neighbour, whatever somebody says of its address.
-        let is_neighbour = !arp.sender.is_unspecified() && !own.contains_key(&arp.sender);
-        let asked = own.get(&arp.target).and_then(|index| self.entries[*index].as_ref());
-        if let Some(entry) = asked.filter(|entry| arp.is_request && entry.phase != Phase::Away) {
-            let answer = Arp {
-                is_request: false,
-                mac: entry.spec.mac,
-                sender: arp.target,
-                target_mac: arp.mac,
-                target: arp.sender,
-            };
-            send(side, &answer.to_frame(arp.mac));
+        let index = own.get(&arp.target).copied();
+        let entry = index.and_then(|index| self.entries[index].as_mut());
+        match entry {
+            // Two answers would have bridges send packets to and fro: the host that runs it answers.
+            Some(entry) if [Phase::Still, Phase::Away].contains(&entry.phase) => {
+                entry.wait(side, frame);
+                return;
+            }
+            Some(entry) if arp.is_request => {
+                let answer = Arp {
+                    is_request: false,
+                    mac: entry.spec.mac,
+                    sender: arp.target,
+                    target_mac: arp.mac,
+                    target: arp.sender,
+                };
+                send(side, &answer.to_frame(arp.mac));
+            }
+            _ => {}
         }
+        // An instance here is no neighbour, whatever somebody says of its address.
+        let is_neighbour =
+            !arp.sender.is_unspecified() && !self.by_address[side as usize].contains_key(&arp.sender);
         if is_neighbour {
-            let frames = self.neighbours[side as usize].learn(now, arp.sender, arp.mac, asked.is_some());
+            let frames = self.neighbours[side as usize].learn(now, arp.sender, arp.mac, index.is_some());
             frames.iter().for_each(|frame| send(side, frame));
         }
     }
@@ -402,13 +434,9 @@ impl Plane {
                 return;
             }
             Phase::Still | Phase::Away => {
-                if entry.waiting.len() < WAITING_MAX {
-                    // It comes again, and is counted then.
-                    entry.counters.came -= 1;
-                    entry.waiting.push_back((side, frame.to_vec()));
-                } else {
-                    entry.counters.lost += 1;
-                }
+                // It comes again, and is counted then.
+                entry.counters.came -= 1;
+                entry.wait(side, frame);
                 return;
             }
         }

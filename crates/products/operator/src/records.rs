@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub enum Kind {
     /// What an instance is made of, and who may run it.
     Instance = 0,
-    /// The state of an instance.
+    /// The state of an instance, as what differs from zeros ([`crate::delta`]).
     State = 1,
     /// A module, by its SHA-256.
     Module = 2,

@@ -138,8 +138,8 @@ impl Destination for Remote {
         self.done_after(&Ask::Prepare { id: id.clone(), spec: Box::new(spec.clone()) }, &[])
     }
 
-    fn state(&mut self, id: &MoveId, age_ms: u64, state: &[u8]) -> Result {
-        self.done_after(&Ask::State { id: id.clone(), age_ms, bytes: state.len() }, state)
+    fn state(&mut self, id: &MoveId, age_ms: Option<u64>, delta: &[u8]) -> Result {
+        self.done_after(&Ask::State { id: id.clone(), age_ms, bytes: delta.len() }, delta)
     }
 
     fn decide(&mut self, id: &MoveId, asked: Asked) -> Result<Arrival> {

@@ -219,8 +219,8 @@ impl Client<'_> {
                 Ok(Told::Done)
             }
             Ask::State { id, age_ms, bytes } => {
-                let state = self.bytes(bytes, STATE_BYTES_MAX)?;
-                shared.arrivals.state(&client, &id, age_ms, state).map(|()| Told::Done)
+                let delta = self.bytes(bytes, STATE_BYTES_MAX)?;
+                shared.arrivals.state(&client, &id, age_ms, &delta).map(|()| Told::Done)
             }
             Ask::Decide { id, asked } => {
                 let state = shared.arrivals.decide(&client, &id, asked)?;

@@ -14,8 +14,8 @@ use crate::spec::Spec;
 pub const ALPN: &[u8] = b"anabranch-op/1";
 /// The port on which an agent listens, unless it is told another.
 pub const PORT: u16 = 26_231;
-/// The most bytes of a state: that of an instance's memory.
-pub const STATE_BYTES_MAX: usize = crate::wasm::MEMORY_BYTES_MAX;
+/// The most bytes of a change of a state: an instance's memory, of which every second piece has changed.
+pub const STATE_BYTES_MAX: usize = 2 * crate::wasm::MEMORY_BYTES_MAX;
 /// The most frames of one message.
 pub const FRAMES_MAX: usize = 4_096;
 
@@ -45,13 +45,13 @@ pub enum Ask {
         /// What it is made of.
         spec: Box<Spec>,
     },
-    /// The state follows.
+    /// What has changed in the state follows ([`crate::delta`]).
     State {
         /// The number of the move.
         id: MoveId,
-        /// How long the instance has run, milliseconds.
-        age_ms: u64,
-        /// The length of the state.
+        /// How long the instance has run, milliseconds, if it stands still: nothing changes after this.
+        age_ms: Option<u64>,
+        /// The length of what follows.
         bytes: usize,
     },
     /// To run an instance, or to give it up.

@@ -75,6 +75,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Prepare,
+    Ahead,
     State,
     Resume,
     Frames,
@@ -113,9 +114,12 @@ impl Destination for Way<'_> {
         })
     }
 
-    fn state(&mut self, id: &MoveId, age_ms: u64, state: &[u8]) -> Result {
+    fn state(&mut self, id: &MoveId, age_ms: Option<u64>, delta: &[u8]) -> Result {
+        if age_ms.is_none() {
+            return self.walk(Step::Ahead, |to| to.state("a", id, age_ms, delta));
+        }
         (self.meanwhile)();
-        self.walk(Step::State, |to| to.state("a", id, age_ms, state.to_vec()))
+        self.walk(Step::State, |to| to.state("a", id, age_ms, delta))
     }
 
     fn decide(&mut self, id: &MoveId, asked: Asked) -> Result<Arrival> {
@@ -186,6 +190,7 @@ fn it_moves_with_its_state_and_packets_follow() {
     way.meanwhile = Box::new(|| (2..5).for_each(|id| a.come(outgoing(&spec, id))));
     let moved = a.manager.depart("n", &goal(), &mut way).unwrap();
     drop(way);
+    assert!(moved.state_bytes > 100_000 && moved.late_bytes < 1_000, "{moved:?}");
     assert_eq!((moved.waited, moved.late), (3, 0));
     assert!(a.look().is_none() && b.runs());
     assert_eq!(b.look().unwrap().spec, spec);
@@ -209,7 +214,7 @@ fn wherever_it_is_cut_one_instance_runs() {
         return;
     }
     let wasm = wasm();
-    for step in [Step::Prepare, Step::State, Step::Resume, Step::Frames, Step::Done] {
+    for step in [Step::Prepare, Step::Ahead, Step::State, Step::Resume, Step::Frames, Step::Done] {
         for is_after in [false, true] {
             for killed in ["", "a", "b", "ab"] {
                 let (_dir, mut a, mut b) = bed_with(&wasm);
@@ -282,9 +287,9 @@ fn another_client_decides_nothing() {
     b.arrivals.module(functions::find("nat44").unwrap()).unwrap();
     b.arrivals.prepare("a", &id, spec.clone()).unwrap();
     assert!(b.arrivals.prepare("a", &id, spec.clone()).is_err(), "twice");
-    let state = vec![0; 10];
-    assert!(b.arrivals.state("c", &id, 1, state.clone()).is_err());
-    assert!(b.arrivals.state("a", &id, 1, state).is_err(), "that is no state of a NAT");
+    let delta = anabranch_operator::delta::between(&[], &vec![1; 1 << 20]);
+    assert!(b.arrivals.state("c", &id, Some(1), &[]).is_err());
+    assert!(b.arrivals.state("a", &id, Some(1), &delta).is_err(), "that is no state of a NAT");
     assert_eq!(b.arrivals.decide("c", &id, Asked::Resume), Ok(Arrival::Refused));
     assert_eq!(b.arrivals.decide("a", &id, Asked::Resume), Ok(Arrival::Waiting), "its state is missing");
     assert!(b.arrivals.frames("a", &id, vec![]).is_err(), "it does not run");
