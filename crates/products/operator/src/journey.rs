@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::manager::Manager;
 use crate::mover::{Goal, Moved, TAIL};
-use crate::remote::{Remote, resolve};
+use crate::remote::{Pair, Remote, Way, resolve};
 
 /// A move that ended, and what each link carried.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Report {
 pub fn go(store: &Store, manager: &Manager, name: &str, to: &str, via: &[String]) -> Result<Report> {
     let (host, pairing) = store.host(to)?;
     let peer = resolve(&host.address)?;
-    let mut remote = Remote::connect(peer, &pairing)?;
+    let mut remote = Remote::connect(peer, &pairing, Way::AllPaths)?;
     let addresses = remote.addresses()?;
     let ways = paths::find(via, &addresses)?;
     let (session, note) = match paths::set_up(&ways) {
@@ -42,9 +42,10 @@ pub fn go(store: &Store, manager: &Manager, name: &str, to: &str, via: &[String]
     if session.is_some() || ways.first().is_some_and(|way| way.remote != peer.ip()) {
         // A connection that is there already would not use the new paths.
         let first = ways.first().map_or(peer.ip(), |way| way.remote);
-        remote = Remote::connect((first, peer.port()).into(), &pairing)?;
+        remote = Remote::connect((first, peer.port()).into(), &pairing, Way::AllPaths)?;
     }
     let goal = Goal { to: to.to_owned(), addresses: addresses.clone(), tail: TAIL };
+    let mut remote = Pair::new(remote, &pairing);
     let moved = manager.depart(name, &goal, &mut remote);
     let mut carried = Carried::default();
     let _ = carried.read(&addresses, peer.port());

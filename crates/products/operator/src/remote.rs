@@ -20,7 +20,19 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// The longest time until an answer comes.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A connection to an agent, over all paths that the kernel's Multipath TCP has.
+/// The longest time until an answer comes while packets wait, before the other connection is tried.
+const URGENT: Duration = Duration::from_secs(1);
+
+/// How a connection is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Over all paths that the kernel's Multipath TCP has.
+    AllPaths,
+    /// Over the path that the kernel chooses, by TCP.
+    OnePath,
+}
+
+/// A connection to an agent.
 #[derive(Debug)]
 pub struct Remote {
     lines: Lines<ClientStream>,
@@ -55,12 +67,15 @@ impl Remote {
     ///
     /// # Errors
     /// `Unreachable` if it does not answer; `Refused` if it has another key, or does not know ours.
-    pub fn connect(peer: SocketAddr, pairing: &Pairing) -> Result<Self> {
+    pub fn connect(peer: SocketAddr, pairing: &Pairing, way: Way) -> Result<Self> {
         let failed = |e: io::Error| Error::Unreachable(format!("no agent is reached at {peer}: {e}"));
         let domain = Domain::for_address(peer);
-        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP))
-            .or_else(|_| Socket::new(domain, Type::STREAM, Some(Protocol::TCP)))
-            .map_err(failed)?;
+        let socket = |protocol| Socket::new(domain, Type::STREAM, Some(protocol));
+        let socket = match way {
+            Way::AllPaths => socket(Protocol::MPTCP).or_else(|_| socket(Protocol::TCP)),
+            Way::OnePath => socket(Protocol::TCP),
+        };
+        let socket = socket.map_err(failed)?;
         socket.connect_timeout(&peer.into(), CONNECT).map_err(failed)?;
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true).map_err(failed)?;
@@ -77,11 +92,8 @@ impl Remote {
     /// As [`connect`](Self::connect), for the last one.
     pub fn connect_any(known: SocketAddr, addresses: &[IpAddr], pairing: &Pairing) -> Result<Self> {
         let others = addresses.iter().map(|ip| SocketAddr::new(*ip, known.port()));
-        let found = others.filter(|at| *at != known).find_map(|at| Self::connect(at, pairing).ok());
-        match Self::connect(known, pairing) {
-            Ok(remote) => Ok(remote),
-            Err(e) => found.ok_or(e),
-        }
+        let connect = |at| Self::connect(at, pairing, Way::AllPaths);
+        connect(known).or_else(|e| others.filter(|at| *at != known).find_map(|at| connect(at).ok()).ok_or(e))
     }
 
     /// Returns the address of the agent.
@@ -160,5 +172,63 @@ impl Destination for Remote {
 
     fn done(&mut self, id: &MoveId) -> Result {
         self.done_after(&Ask::Done { id: id.clone() }, &[])
+    }
+}
+
+/// Two connections to an agent: one over all paths for what is long, and one of TCP for what packets wait for.
+/// Multipath TCP of Linux 6.18 was seen to hold a short message back for 200 ms; TCP was not. If the second
+/// connection fails, the first one carries all: every message may come twice.
+#[derive(Debug)]
+pub struct Pair {
+    /// Over all paths.
+    pub bulk: Remote,
+    /// By TCP; `None` when it has failed.
+    pub urgent: Option<Remote>,
+}
+
+impl Pair {
+    /// Adds the second connection to one over all paths.
+    #[must_use]
+    pub fn new(bulk: Remote, pairing: &Pairing) -> Self {
+        let urgent = Remote::connect(bulk.peer, pairing, Way::OnePath).ok();
+        if let Some(urgent) = &urgent {
+            let _ = urgent.lines.stream().sock.set_read_timeout(Some(URGENT));
+        }
+        Self { bulk, urgent }
+    }
+
+    fn urgently<R>(&mut self, ask: impl Fn(&mut Remote) -> Result<R>) -> Result<R> {
+        if let Some(urgent) = &mut self.urgent {
+            match ask(urgent) {
+                Err(Error::Unreachable(_)) => self.urgent = None,
+                told => return told,
+            }
+        }
+        ask(&mut self.bulk)
+    }
+}
+
+impl Destination for Pair {
+    fn prepare(&mut self, id: &MoveId, spec: &Spec, module: &[u8]) -> Result {
+        self.bulk.prepare(id, spec, module)
+    }
+
+    fn state(&mut self, id: &MoveId, age_ms: Option<u64>, delta: &[u8]) -> Result {
+        match age_ms {
+            None => self.bulk.state(id, age_ms, delta),
+            Some(_) => self.urgently(|remote| remote.state(id, age_ms, delta)),
+        }
+    }
+
+    fn decide(&mut self, id: &MoveId, asked: Asked) -> Result<Arrival> {
+        self.urgently(|remote| remote.decide(id, asked))
+    }
+
+    fn frames(&mut self, id: &MoveId, frames: &[Frame]) -> Result {
+        self.urgently(|remote| remote.frames(id, frames))
+    }
+
+    fn done(&mut self, id: &MoveId) -> Result {
+        self.urgently(|remote| remote.done(id))
     }
 }
