@@ -31,14 +31,14 @@ RATE = 1000
 #: SOL_UDP and UDP_SEGMENT of linux/udp.h: one call sends many packets.
 SOL_UDP, UDP_SEGMENT = 17, 103
 SEGMENT, SEGMENTS = 18, 60
+#: Of several rounds the best counts: what else runs on the machine only ever makes one slower.
+ROUNDS = 4
 FUNCTIONS = {"firewall": [], "limiter": ["rate=100G", "burst=4G"], "nat44": []}
 #: nftables for the same job.
 RULES = {
-    "firewall": "table ip t { chain f { type filter hook forward priority 0; policy drop; ct state established,related accept; "
-                "iifname in0 ct state new accept; } }",
-    "limiter": "table ip t { set u { type ipv4_addr; flags dynamic; size 65536; } chain f { type filter hook forward priority 0; "
-               "iifname in0 add @u { ip saddr limit rate over 100000000000 bytes/second } drop; } }",
-    "nat44": "table ip t { chain p { type nat hook postrouting priority 100; oifname out0 snat to 10.2.0.1:1024-1087; } }",
+    "firewall": ["chain f { type filter hook forward priority 0; policy drop; }", "ct state established,related accept", "iifname in0 ct state new accept"],
+    "limiter": ["chain f { type filter hook forward priority 0; }", "iifname in0 meter u { ip saddr limit rate over 4000 mbytes/second } drop"],
+    "nat44": ["chain f { type nat hook postrouting priority 100; }", "oifname out0 meta l4proto udp snat to 10.2.0.1:1024-1087"],
 }
 
 
@@ -243,7 +243,7 @@ def sent_from(net, seconds, device, to):
     return (net.packets(to, device) - before) / (time.monotonic() - begin)
 
 
-def packets(binary, results, seconds=4):
+def packets(binary, results, seconds=2):
     print("\n## Packets\n\n| function | here: came through | here: per second of its thread | nftables, one processor | without any (a route) |")
     print("| --- | --- | --- | --- | --- |")
     for function in FUNCTIONS:
@@ -252,10 +252,12 @@ def packets(binary, results, seconds=4):
             agent = bed.start("a", 1)
             bed.run("a", "n", function)
             sent_from(bed.net, 1, "e0", "server")
-            cpu, before = plane_seconds(agent.pid), bed.net.packets("server", "e0")
-            rate = sent_from(bed.net, seconds, "e0", "server")
-            time.sleep(0.2)
-            per_core = (bed.net.packets("server", "e0") - before) / (plane_seconds(agent.pid) - cpu)
+            rate = per_core = 0
+            for _ in range(ROUNDS):
+                cpu, before = plane_seconds(agent.pid), bed.net.packets("server", "e0")
+                rate = max(rate, sent_from(bed.net, seconds, "e0", "server"))
+                time.sleep(0.2)
+                per_core = max(per_core, (bed.net.packets("server", "e0") - before) / (plane_seconds(agent.pid) - cpu))
         finally:
             bed.close()
         beside = [router(rules, seconds) for rules in (RULES[function], None)]
@@ -277,9 +279,11 @@ def router(rules, seconds):
         # As behind a TAP device, segments are cut before they come: what is compared is the work for a packet.
         net.ip("user", "link set e0 gso_max_segs 1")
         if rules:
-            finish(net.inside("r", "nft", rules.replace("; ", ";\n").replace("{ ", "{\n").replace(" }", "\n}")))
+            chain, *lines = rules
+            text = "\n".join(["add table ip t", f"add {chain}".replace("chain f", "chain ip t f")] + [f"add rule ip t f {line}" for line in lines])
+            subprocess.run(net.inside("r", "nft", "-f", "-"), input=text, text=True, check=True)
         sent_from(net, 1, "e0", "server")
-        return sent_from(net, seconds, "e0", "server")
+        return max(sent_from(net, seconds, "e0", "server") for _ in range(ROUNDS))
     finally:
         net.close()
 

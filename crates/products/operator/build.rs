@@ -1,6 +1,6 @@
-//! Compiles the functions that come with anabranch to WebAssembly: the crate `function`, and a module of three
-//! lines for each function. Nothing is downloaded. If Rust has no library for WebAssembly here, there are no
-//! built-in functions, and the program says how to get them.
+//! Compiles the functions that come with anabranch to WebAssembly: the crate `function`, and a module of
+//! three lines for each function. Nothing is downloaded. If Rust has no library for WebAssembly here, there
+//! are no built-in functions, and the program says how to get them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -27,8 +27,8 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
     arg_required_else_help = true
 )]
 pub struct Op {
-    /// The directory for what is known of instances and hosts; without it, `anabranch/op` in the directory for
-    /// state. A command and the agent that it asks need the same one
+    /// The directory for what is known of instances and hosts; without it, `anabranch/op` in the directory
+    /// for state. A command and the agent that it asks need the same one
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state: Option<PathBuf>,
 
@@ -71,12 +71,13 @@ pub struct Agent {
     #[arg(long, value_enum, value_name = "STORE", default_value_t = Backend::Memory)]
     pub store: Backend,
 
-    /// Take instances of hosts that are paired, at this address; may be given several times, and port 0 takes a
-    /// free one
+    /// Take instances of hosts that are paired, at this address; may be given several times, and port 0 takes
+    /// a free one
     #[arg(long, value_name = "ADDR:PORT", default_values_t = [SocketAddr::from(([0, 0, 0, 0], PORT))])]
     pub listen: Vec<SocketAddr>,
 
-    /// An address by which other hosts reach this one; may be given several times. Without it: all that it has
+    /// An address by which other hosts reach this one; may be given several times. Without it: all that it
+    /// has
     #[arg(long, value_name = "ADDR")]
     pub address: Vec<IpAddr>,
 

@@ -1,9 +1,9 @@
 //! The destination of moves: instances that wait for their state and for the word to run.
 //!
 //! The rules are those of [`anabranch_machines::journal`]. An instance that waits is in memory alone: if this
-//! process is killed, the move is one that it does not know, which is refused for ever. One that runs is recorded
-//! with its state before the source is told so, so that the next process runs it, and says the same. It may run
-//! a moment before it is recorded: it ends with this process.
+//! process is killed, the move is one that it does not know, which is refused for ever. One that runs is
+//! recorded with its state before the source is told so, so that the next process runs it, and says the same.
+//! It may run a moment before it is recorded: it ends with this process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -92,7 +92,7 @@ pub enum Told {
     Moved {
         /// How long it stood still, microseconds.
         still_us: u64,
-        /// The length of its state, and of what was sent of it while it stood still, bytes.
+        /// The length of its state, and the part that was sent while it stood still, bytes.
         state_bytes: usize,
         /// See `state_bytes`.
         late_bytes: usize,
@@ -171,7 +171,8 @@ impl From<Look> for Shown {
     }
 }
 
-/// Listens in a directory for state, of which this process has the lock: a socket that is there is a dead one's.
+/// Listens in a directory for state, of which this process has the lock: a socket that is there is a dead
+/// one's.
 ///
 /// # Errors
 /// `Failed` if the socket cannot be made.

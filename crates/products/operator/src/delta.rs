@@ -4,8 +4,8 @@
 /// The length of the pieces that are compared, bytes.
 const PIECE: usize = 64;
 
-/// Returns what has to be written to `before` to make it `after`: for each run its place and its length, 32 bits
-/// each in little-endian order, then its bytes. A state that is shorter counts as filled up with zeros.
+/// Returns what has to be written to `before` to make it `after`: for each run its place and its length, 32
+/// bits each in little-endian order, then its bytes. A state that is shorter counts as filled up with zeros.
 #[must_use]
 pub fn between(before: &[u8], after: &[u8]) -> Vec<u8> {
     let mut runs: Vec<(usize, usize)> = Vec::new();

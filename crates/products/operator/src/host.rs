@@ -1,4 +1,5 @@
-//! The thread that moves packets between the devices of a host and its instances, and what can be asked of it.
+//! The thread that moves packets between the devices of a host and its instances, and what can be asked of
+//! it.
 
 use std::io;
 use std::os::fd::AsFd as _;

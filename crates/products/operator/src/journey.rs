@@ -23,7 +23,8 @@ pub struct Report {
     pub note: Option<String>,
 }
 
-/// Moves an instance to a host that was paired, over the links that are named, or else over all that lead there.
+/// Moves an instance to a host that was paired, over the links that are named, or else over all that lead
+/// there.
 ///
 /// # Errors
 /// `NotFound` if the instance or the host is not known; `Unreachable` if the host or a named link is not
@@ -54,7 +55,8 @@ pub fn go(store: &Store, manager: &Manager, name: &str, to: &str, via: &[String]
     Ok(Report { moved: moved?, links: carried.by_device(), note })
 }
 
-/// Asks the destinations of moves that were interrupted what is true, and follows them. Reports what is settled.
+/// Asks the destinations of moves that were interrupted what is true, and follows them. Reports what is
+/// settled.
 ///
 /// # Errors
 /// `Failed` if the records cannot be read.

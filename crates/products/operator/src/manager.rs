@@ -106,8 +106,8 @@ pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Manager {
-    /// Makes the manager of a host, and starts the instances of its records. Returns what could not be started,
-    /// as sentences.
+    /// Makes the manager of a host, and starts the instances of its records. Returns what could not be
+    /// started, as sentences.
     ///
     /// # Errors
     /// If the records cannot be read.
@@ -135,7 +135,7 @@ impl Manager {
         &self.wasm
     }
 
-    /// Returns the records, which nobody else changes meanwhile.
+    /// Returns the records, which no other thread changes meanwhile.
     pub(crate) fn records(&self) -> MutexGuard<'_, Box<dyn Records>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,8 +210,8 @@ impl Manager {
     /// Starts an instance. Returns what it is made of, and what its start took.
     ///
     /// # Errors
-    /// `Usage` if the wish makes no sense, or the function says so; `Refused` if a name or an address is taken,
-    /// or there are too many instances.
+    /// `Usage` if the wish makes no sense, or the function says so; `Refused` if a name or an address is
+    /// taken, or there are too many instances.
     pub fn run(&self, wish: Wish) -> Result<(Spec, Costs)> {
         let random =
             random::<13>().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;

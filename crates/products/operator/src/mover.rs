@@ -1,5 +1,5 @@
-//! A move at its source. The rules of who may run the instance are those of [`anabranch_machines::journal`]: each
-//! step is recorded before anything follows from it.
+//! A move at its source. The rules of who may run the instance are those of [`anabranch_machines::journal`]:
+//! each step is recorded before anything follows from it.
 
 use std::net::IpAddr;
 use std::thread;
@@ -31,8 +31,8 @@ pub trait Destination {
     /// `Refused` with its words; `Unreachable` if it does not answer.
     fn prepare(&mut self, id: &MoveId, spec: &Spec, module: &[u8]) -> Result;
 
-    /// Sends it what has changed in the state since it was sent, at first since it was zero; with the age of the
-    /// instance, in milliseconds, nothing changes after this.
+    /// Sends it what has changed in the state since it was sent, at first since it was zero; with the age of
+    /// the instance, in milliseconds, nothing changes after this.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
@@ -159,8 +159,8 @@ impl Manager {
         Ok((record, module))
     }
 
-    /// Has the instance stand still, sends its state, and records that the destination may run it: both at the
-    /// same time, because each takes milliseconds in which packets wait.
+    /// Has the instance stand still, sends its state, and records that the destination may run it: both at
+    /// the same time, because each takes milliseconds in which packets wait.
     fn give(
         &self,
         name: &str,
@@ -180,8 +180,8 @@ impl Manager {
         Ok(delta.len())
     }
 
-    /// Sends the state while the instance runs on, and returns it: while it stands still, only what has changed
-    /// since is sent.
+    /// Sends the state while the instance runs on, and returns it: while it stands still, only what has
+    /// changed since is sent.
     fn send_ahead(&self, name: &str, id: &MoveId, there: &mut (dyn Destination + Send)) -> Result<Vec<u8>> {
         let owned = name.to_owned();
         let state = self.host().ask(move |plane, _, _| plane.state(&owned))??;
@@ -214,8 +214,8 @@ impl Manager {
         })?
     }
 
-    /// Records that the instance is not here any more, and sends frames after it for a while. Returns how many
-    /// waited, and how many came later.
+    /// Records that the instance is not here any more, and sends frames after it for a while. Returns how
+    /// many waited, and how many came later.
     fn see_off(
         &self,
         name: &str,

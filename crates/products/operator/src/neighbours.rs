@@ -82,8 +82,8 @@ impl Neighbours {
         Fate { to: None, asks, is_dropped: !has_room }
     }
 
-    /// Notes what ARP tells. A neighbour that was not asked for is noted only with `is_wanted`, so that a host
-    /// cannot fill the table by itself. Returns the frames that waited, ready to be sent.
+    /// Notes what ARP tells. A neighbour that was not asked for is noted only with `is_wanted`, so that a
+    /// host cannot fill the table by itself. Returns the frames that waited, ready to be sent.
     pub fn learn(&mut self, now: Time, from: Ipv4Addr, mac: Mac, is_wanted: bool) -> Vec<Vec<u8>> {
         let has_room = self.known.len() < NEIGHBOURS_MAX;
         let neighbour = match self.known.entry(from) {

@@ -1,5 +1,6 @@
 //! From frames to instances and back: a machine without a socket and a clock. An instance is found by its MAC
-//! or address in a hash table, so nothing here takes longer when there are more of them, except a list of all.
+//! or address in a hash table, so nothing here takes longer when there are more of them, except a list of
+//! all.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -451,13 +452,18 @@ impl Plane {
             Ok(Answer { verdict: Verdict::Reply, len }) => {
                 entry.counters.replied += 1;
                 let header = Header { to: from, from: entry.spec.mac, ethertype: IPV4 };
-                let len = usize::from(len);
-                header.write(&mut self.frame[..]);
-                self.frame[HEADER_BYTES..HEADER_BYTES + len].copy_from_slice(&self.place[..len]);
-                send(side, &self.frame[..HEADER_BYTES + len]);
+                send(side, self.framed(header, usize::from(len)));
             }
             Ok(Answer { verdict: Verdict::Pass, len }) => self.pass(now, side, index, usize::from(len), send),
         }
+    }
+
+    /// Makes the frame of a packet of this length.
+    fn framed(&mut self, header: Header, len: usize) -> &mut [u8] {
+        let frame = &mut self.frame[..HEADER_BYTES + len];
+        header.write(frame);
+        frame[HEADER_BYTES..].copy_from_slice(&self.place[..len]);
+        frame
     }
 
     /// Sends the packet that a function has passed to its next hop.

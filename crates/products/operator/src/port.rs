@@ -1,5 +1,5 @@
-//! The devices between which a host carries functions: TAP devices that it makes, each of which can be put into
-//! a bridge. They go when the host ends.
+//! The devices between which a host carries functions: TAP devices that it makes, each of which can be put
+//! into a bridge. They go when the host ends.
 
 use std::str::FromStr;
 

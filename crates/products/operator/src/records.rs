@@ -1,5 +1,5 @@
-//! What outlives the process: records by kind and name, changed all at once or not at all. Two back ends: memory,
-//! which outlives nothing, and a file of redb.
+//! What outlives the process: records by kind and name, changed all at once or not at all. Two back ends:
+//! memory, which outlives nothing, and a file of redb.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -175,9 +175,9 @@ impl Destination for Remote {
     }
 }
 
-/// Two connections to an agent: one over all paths for what is long, and one of TCP for what packets wait for.
-/// Multipath TCP of Linux 6.18 was seen to hold a short message back for 200 ms; TCP was not. If the second
-/// connection fails, the first one carries all: every message may come twice.
+/// Two connections to an agent: one over all paths for what is long, and one of TCP for what packets wait
+/// for. Multipath TCP of Linux 6.18 was seen to hold a short message back for 200 ms; TCP was not. If the
+/// second connection fails, the first one carries all: every message may come twice.
 #[derive(Debug)]
 pub struct Pair {
     /// Over all paths.

@@ -134,8 +134,8 @@ fn is_answer(frame: &[u8], from: u32, to: Mac, sequence: u16) -> bool {
         && packet[26..28] == sequence.to_be_bytes()
 }
 
-/// Starts instances one after the other, each with a ping, in a network namespace of its own. Reports how many
-/// there are now and then; ends early when `stop` is set.
+/// Starts instances one after the other, each with a ping, in a network namespace of its own. Reports how
+/// many there are now and then; ends early when `stop` is set.
 ///
 /// # Errors
 /// `Kernel` if the kernel does not allow a namespace or a device; otherwise why an instance does not start or

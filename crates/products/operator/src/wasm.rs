@@ -42,7 +42,8 @@ pub struct Settings {
     pub instances_max: u32,
     /// Whether places for instances are reserved at the beginning.
     pub has_pool: bool,
-    /// Whether an instance's memory begins as a view of the module's, and a page is copied when it is written.
+    /// Whether an instance's memory begins as a view of the module's, and a page is copied when it is
+    /// written.
     pub copies_on_write: bool,
     /// Whether a module is compiled once for all of its instances.
     pub shares_code: bool,

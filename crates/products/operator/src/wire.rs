@@ -1,5 +1,5 @@
-//! What two agents say to each other, inside TLS: lines of JSON; a module, a state or frames follow their line as
-//! bytes.
+//! What two agents say to each other, inside TLS: lines of JSON; a module, a state or frames follow their
+//! line as bytes.
 
 use std::net::IpAddr;
 

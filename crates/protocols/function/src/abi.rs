@@ -5,11 +5,12 @@
 //! | --- | --- |
 //! | [`EXPORT_ABI`]`() -> u32` | returns [`ABI`] |
 //! | [`EXPORT_AREA`]`() -> u32` | returns the address of an [`Area`] |
-//! | [`EXPORT_START`]`(len: u32) -> u32` | reads the settings, `len` bytes of lines `KEY VALUE` in the packet's place; returns 0, or the length of a text there that says what is wrong |
-//! | [`EXPORT_PACKET`]`(now: u64, from: u32, len: u32) -> u32` | handles the packet in its place; returns an [`Answer`] |
-//! | [`EXPORT_REPORT`]`() -> u32` | writes lines `NAME NUMBER` to the packet's place; returns their length |
+//! | [`EXPORT_START`]`(len: u32) -> u32` | reads settings from the packet's place |
+//! | [`EXPORT_PACKET`]`(now: u64, from: u32, len: u32) -> u32` | handles the packet; returns an [`Answer`] |
+//! | [`EXPORT_REPORT`]`() -> u32` | writes a report to the packet's place |
 //!
-//! The time is milliseconds since the instance began, which goes on when it moves.
+//! Settings are lines `KEY VALUE`, `len` bytes of them; the answer is 0, or the length of a text that says what
+//! is wrong. A report is lines `NAME NUMBER`, and the answer is their length. The time is milliseconds since the instance began, which goes on when it moves.
 
 /// The version of this ABI.
 pub const ABI: u32 = 1;

@@ -21,7 +21,8 @@ pub struct About {
 
 /// A packet function. All that it remembers is in `self`.
 pub trait Function: Plain {
-    /// The state at the beginning; best all zero, so that an instance uses no memory for what it has not used.
+    /// The state at the beginning; best all zero, so that an instance uses no memory for what it has not
+    /// used.
     const NEW: Self;
 
     /// Takes a setting.
@@ -66,7 +67,8 @@ impl<F: Function> Instance<F> {
         Self { addresses: [0; 2], seed: 0, now_ms: 0, pings: 0, malformed: 0, function: F::NEW }
     }
 
-    /// Takes settings: lines `KEY VALUE`, of which `inside`, `outside` and `seed` are those of every instance.
+    /// Takes settings: lines `KEY VALUE`, of which `inside`, `outside` and `seed` are those of every
+    /// instance.
     ///
     /// # Errors
     /// The line that is wrong, and why.

@@ -13,7 +13,8 @@
 //!   answers pings.
 //! * [`export`](mod@export): makes a module of a function ([`export!`]).
 //! * [`packet`]: IPv4 packets, read and changed in place, with their checksums.
-//! * [`flow`]: the flow of a packet, seen from inside. [`table`]: flows and users in a fixed number of places.
+//! * [`flow`]: the flow of a packet, seen from inside. [`table`]: flows and users in a fixed number of
+//!   places.
 //! * [`settings`]: reads what a user sets. [`report`]: says what a function has done.
 //! * [`firewall`], [`limiter`], [`nat44`]: the functions.
 #![no_std]

@@ -11,7 +11,8 @@ use crate::table::{Plain, Table};
 
 /// The number of sets of users: 1,024 users in each direction.
 const SETS: usize = 256;
-/// A user that was silent for so long has a full bucket in any case, or its place is worth more; milliseconds.
+/// A user that was silent for so long has a full bucket in any case, or its place is worth more;
+/// milliseconds.
 const IDLE_MS: u64 = 60_000;
 /// The least burst: one large packet.
 const BURST_MIN: u64 = 1_514;

@@ -1,8 +1,8 @@
 //! Network address translation between IPv4 and IPv4 with port blocks: each user has a block of ports of the
-//! one outside address, so that a log has one line for each user, not one for each flow (RFC 6888, REQ-14; RFC
-//! 7422). A mapping serves all destinations and is found by its port alone (RFC 4787, REQ-1: endpoint
-//! independent). Errors of ICMP are translated with the packet in them (RFC 5508, section 4). Which block a user
-//! has depends on the seed.
+//! one outside address, so that a log has one line for each user, not one for each flow (RFC 6888, REQ-14;
+//! RFC 7422). A mapping serves all destinations and is found by its port alone (RFC 4787, REQ-1: endpoint
+//! independent). Errors of ICMP are translated with the packet in them (RFC 5508, section 4). Which block a
+//! user has depends on the seed.
 //!
 //! Not here: hairpinning (RFC 4787, REQ-9), and fragments, which are dropped.
 

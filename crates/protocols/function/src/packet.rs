@@ -1,5 +1,5 @@
-//! IPv4 packets (RFC 791) with what is in them of TCP, UDP and ICMP, read and changed in place. A change of an
-//! address or a port changes the checksums by the difference (RFC 1624), so nothing else is touched, and a
+//! IPv4 packets (RFC 791) with what is in them of TCP, UDP and ICMP, read and changed in place. A change of
+//! an address or a port changes the checksums by the difference (RFC 1624), so nothing else is touched, and a
 //! wrong checksum stays wrong.
 
 /// The protocol numbers that functions know.
@@ -14,8 +14,8 @@ const HEADER_BYTES_MIN: usize = 20;
 /// ICMP's echo reply and echo request (RFC 792).
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST: u8 = 8;
-/// ICMP's errors, which have the header of a packet in them: destination unreachable, time exceeded, parameter
-/// problem (RFC 792).
+/// ICMP's errors, which have the header of a packet in them: destination unreachable, time exceeded,
+/// parameter problem (RFC 792).
 const ERRORS: [u8; 3] = [3, 11, 12];
 /// Where the packet in an error begins, in ICMP's message.
 const INNER: usize = 8;

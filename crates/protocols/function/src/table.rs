@@ -1,9 +1,9 @@
 //! A table with a fixed number of places: each key has a few places in which it can be (a set), so every
-//! operation takes the same short time. Where a set is full, the entry that was not used for the longest gives
-//! way. Which set a key has depends on a seed, so that a host outside cannot fill one set on purpose.
+//! operation takes the same short time. Where a set is full, the entry that was not used for the longest
+//! gives way. Which set a key has depends on a seed, so that a host outside cannot fill one set on purpose.
 
-/// A type of which every pattern of bytes is a value, so that the state of an instance can be copied as bytes,
-/// and read from bytes that another host sent.
+/// A type of which every pattern of bytes is a value, so that the state of an instance can be copied as
+/// bytes, and read from bytes that another host sent.
 ///
 /// # Safety
 /// The type has integers and arrays of them only: no reference, `bool`, `char`, enum or padding that matters.

@@ -1,5 +1,5 @@
-//! A socket for the frames of one device (packet(7)): what the device receives can be read, and what is written
-//! leaves by it, past the kernel's stack.
+//! A socket for the frames of one device (packet(7)): what the device receives can be read, and what is
+//! written leaves by it, past the kernel's stack.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! Two agents in network namespaces, with bridges between them, a user and a server: packets go through a real
-//! function while it moves over real connections.
+//! Two agents in network namespaces, with bridges between them, a user and a server: packets go through a
+//! real function while it moves over real connections.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
