@@ -343,7 +343,7 @@ def kills(binary, results, count):
             to = "b" if at == "a" else "a"
             victim = (at, to)[number % 2]
             moving = subprocess.Popen(bed.command(at, "fn", "move", "n", "--to", to), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(seed.uniform(0.005, 0.08))
+            time.sleep(seed.uniform(0.01, 0.7))
             bed.kill(victim)
             moving.wait()
             time.sleep(0.1)
@@ -362,7 +362,7 @@ def kills(binary, results, count):
             where[now] += 1
             at = now
         results.append({"kills": count, **ends})
-        print(f"\n## Kills\n\n{count} moves, in each of which the agent of the source or of the destination was killed (SIGKILL) 5 to 80 ms after the command began, and "
+        print(f"\n## Kills\n\n{count} moves, in each of which the agent of the source or of the destination was killed (SIGKILL) 10 to 700 ms after the command began, and "
               f"started again: exactly one instance ran each time, {ends['here']} times at the source, {ends['there']} times at the destination.", flush=True)
     finally:
         bed.close()
