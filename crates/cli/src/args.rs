@@ -84,6 +84,8 @@ pub enum Command {
     Rendezvous(crate::member_command::args::Rendezvous),
     #[cfg(feature = "network")]
     Topology(crate::member_command::args::Topology),
+    #[cfg(feature = "op")]
+    Op(crate::op_command::args::Op),
     #[cfg(feature = "trace")]
     Trace(crate::trace_command::Trace),
     #[cfg(feature = "uplinks-daemon")]

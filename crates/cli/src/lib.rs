@@ -22,6 +22,7 @@
 //! * `anabranch-minicache`: `minicache_command`, objects by their hashes from one file.
 //! * `anabranch-lab`: `lab_command`, experiments from scenario files; `soak`, everything in random worlds.
 //! * `anabranch-kernel`: `kernel_command`, congestion control inside Linux.
+//! * `anabranch-op`: `op_command`, packet functions that move.
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
 //! * `anabranch-tcp`: `tcp_command`, Multipath TCP of this process.
 //! * `anabranch-net`: `net_command`, networks, the paths in them, and whole domains on one machine;
@@ -67,6 +68,10 @@ pub mod net_command;
 pub mod network_options;
 #[cfg(any(feature = "lab", feature = "network", feature = "trace"))]
 mod new_file;
+#[cfg(feature = "op")]
+pub mod op_command;
+#[cfg(any(feature = "op", feature = "vm"))]
+mod pairing;
 #[cfg(any(feature = "uplinks", feature = "uplinks-daemon"))]
 mod plan_report;
 pub mod programs;

@@ -67,6 +67,11 @@ pub const PROGRAMS: &[Program] = &[
         commands: &[("kernel", "Coupled congestion control for the kernel's MPTCP")],
     },
     Program {
+        name: "anabranch-op",
+        feature: "op",
+        commands: &[("op", "Run packet functions that start at once, and move while packets come")],
+    },
+    Program {
         name: "anabranch-proxy",
         feature: "proxy",
         commands: &[(

@@ -6,18 +6,15 @@ mod here;
 mod moving;
 mod waiting;
 
-use std::io::Read as _;
 use std::path::Path;
 
-use anabranch_house::keys::{Clients, ClientsError, Pairing};
-use anabranch_machines::store::{Host, Store};
+use anabranch_machines::store::Store;
 
 use crate::exit::{Failure, Outcome};
+use crate::json;
+use crate::pairing::{pair, trust};
 use crate::state_dir::state_dir;
-use crate::view::note;
-use crate::{json, stdout};
-use args::{Pair, Trust, Vm, VmCommand};
-use failure::failure;
+use args::{Vm, VmCommand};
 
 /// Runs a command of `anabranch vm`.
 ///
@@ -33,8 +30,8 @@ pub fn vm(args: &Vm) -> Outcome {
         VmCommand::Ls(args) => json::end(args.json, here::list(&store, args)),
         VmCommand::Stop(args) => json::end(args.json, here::stop(&store, &args.name)),
         VmCommand::Forget(args) => json::end(args.json, here::forget(&store, &args.name)),
-        VmCommand::Pair(args) => pair(&store, args),
-        VmCommand::Trust(args) => trust(&store, args),
+        VmCommand::Pair(args) => pair(&store, &args.client),
+        VmCommand::Trust(args) => trust(&store, &args.host, &args.address, "machines"),
         VmCommand::Agent(args) => json::end(args.json, waiting::agent(&store, args)),
         VmCommand::Predict(args) => json::end(args.json, moving::predict(&store, args)),
         VmCommand::Move(args) => json::end(args.json, moving::migrate(&store, args)),
@@ -50,26 +47,4 @@ fn open(given: Option<&Path>) -> Outcome<Store> {
         None => state_dir().ok_or_else(unknown)?.join("vm"),
     };
     Store::open(&dir).map_err(|e| Failure::usage(e.to_string()).at(&dir))
-}
-
-/// Makes a key for a client, and prints the line that the client needs.
-fn pair(store: &Store, args: &Pair) -> Outcome {
-    let other = |text: String| Failure::other(text);
-    let pairing = Pairing::new(store.key().map_err(failure)?.public()).map_err(|e| other(e.to_string()))?;
-    Clients::append(&store.clients_file(), &args.client, pairing.client.public()).map_err(|e| match e {
-        ClientsError::NameTaken(_) | ClientsError::Entry(_) => Failure::usage(e.to_string()),
-        e => other(e.to_string()),
-    })?;
-    stdout::print(format!("{}\n", pairing.to_line()))
-}
-
-/// Reads the line of a host, and keeps it.
-fn trust(store: &Store, args: &Trust) -> Outcome {
-    let mut line = String::new();
-    let read = std::io::stdin().take(4_096).read_to_string(&mut line);
-    read.map_err(|e| Failure::usage(format!("the line of `vm pair` is read from standard input: {e}")))?;
-    let line = line.trim().to_owned();
-    store.set_host(&args.host, &Host { address: args.address.clone(), line }).map_err(failure)?;
-    note(&format!("machines can move to {}, at {}", args.host, args.address));
-    Ok(())
 }

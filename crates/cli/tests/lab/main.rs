@@ -11,6 +11,7 @@ mod kernel_load;
 mod kernel_share;
 mod kernel_world;
 mod minicache;
+mod op;
 mod tables;
 mod tcp;
 mod uplinks;

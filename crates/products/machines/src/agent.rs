@@ -187,7 +187,11 @@ impl Drop for Agent {
     }
 }
 
-fn listen(at: SocketAddr) -> Result<TcpListener> {
+/// Listens for connections of Multipath TCP, or of TCP where the kernel has none. Accepting never waits.
+///
+/// # Errors
+/// `Failed` if the address is taken or is none of this host.
+pub fn listen(at: SocketAddr) -> Result<TcpListener> {
     let failed = |e: io::Error| Error::Failed(format!("cannot listen at {at}: {e}"));
     let domain = Domain::for_address(at);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP))

@@ -11,6 +11,7 @@ use anabranch_net::Clock;
 use anabranch_net::places::{HeldPlace, Places};
 
 /// Ends a connection when it is woken.
+#[derive(Debug)]
 struct End(TcpStream);
 
 impl Wake for End {
@@ -20,7 +21,8 @@ impl Wake for End {
 }
 
 /// Connections that share their places among the holders.
-pub(crate) struct Connections<K> {
+#[derive(Debug)]
+pub struct Connections<K> {
     places: Places<K>,
     /// The connections that may only take until a time.
     hurried: Mutex<Vec<(Weak<End>, Time)>>,
@@ -28,13 +30,15 @@ pub(crate) struct Connections<K> {
 }
 
 impl<K: Ord + Clone> Connections<K> {
-    pub(crate) fn new(capacity: u64, clock: Clock) -> Self {
+    /// Makes so many places.
+    #[must_use]
+    pub fn new(capacity: u64, clock: Clock) -> Self {
         Self { places: Places::new(capacity), hurried: Mutex::default(), clock }
     }
 
     /// Takes a place for a connection of `holder`, which is ended at `until` if it still has the place then.
     /// To make room, another connection may be ended. `None` if there is no room.
-    pub(crate) fn take(&self, holder: K, stream: &TcpStream, until: Option<Time>) -> Option<Held<K>> {
+    pub fn take(&self, holder: K, stream: &TcpStream, until: Option<Time>) -> Option<Held<K>> {
         let end = Arc::new(End(stream.try_clone().ok()?));
         let place = self.places.take(holder, Yields::Next).ok()?;
         let waker = Waker::from(Arc::clone(&end));
@@ -49,7 +53,7 @@ impl<K: Ord + Clone> Connections<K> {
     }
 
     /// Ends connections that take too long.
-    pub(crate) fn end_late(&self) {
+    pub fn end_late(&self) {
         let now = self.clock.now();
         let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
         hurried.retain(|(end, until)| {
@@ -64,7 +68,8 @@ impl<K: Ord + Clone> Connections<K> {
 }
 
 /// The place of a connection, until it is dropped.
-pub(crate) struct Held<K: Ord + Clone> {
+#[derive(Debug)]
+pub struct Held<K: Ord + Clone> {
     place: HeldPlace<K>,
     _end: Arc<End>,
 }
@@ -72,7 +77,7 @@ pub(crate) struct Held<K: Ord + Clone> {
 impl<K: Ord + Clone> Held<K> {
     /// Notes that the other end has said something. With `is_used`, its own further connections do not end
     /// this one, and others only if it has more than its share.
-    pub(crate) fn heard(&self, is_used: bool) {
+    pub fn heard(&self, is_used: bool) {
         self.place.heard();
         self.place.set_yields(if is_used { Yields::IfOverShare } else { Yields::Next });
     }

@@ -18,7 +18,7 @@
 //!   killed.
 //! * [`mover`]: a move, at its source. [`remote`]: the agent as the source sees it; [`wire`]: what they say.
 //! * [`agent`]: the destination; `arrivals`: the machines that come to it; `limits`: what
-//!   these may have; `connections`: what clients may have.
+//!   these may have; [`connections`]: what clients may have.
 //! * `beat`: a guest's heartbeat.
 #![deny(unsafe_code)]
 
@@ -26,7 +26,7 @@ pub mod agent;
 mod arrivals;
 mod beat;
 pub mod config;
-mod connections;
+pub mod connections;
 mod error;
 pub mod journal;
 pub mod launch;

@@ -304,7 +304,7 @@ impl Store {
             let known =
                 if known.is_empty() { "none is known".to_owned() } else { format!("there are {known}") };
             Error::NotFound(format!(
-                "there is no host `{}`: {known}; `vm trust` adds one",
+                "there is no host `{}`: {known}; `trust` adds one",
                 name.escape_default()
             ))
         };

@@ -164,35 +164,48 @@ pub enum Told {
     },
 }
 
-/// Lines of JSON over a connection.
+/// Lines of JSON over a connection, with bytes between them.
 #[derive(Debug)]
-pub(crate) struct Lines<S> {
+pub struct Lines<S> {
     stream: S,
     unread: Vec<u8>,
 }
 
 impl<S: Read + Write> Lines<S> {
-    pub(crate) const fn new(stream: S) -> Self {
+    /// Speaks over a connection.
+    pub const fn new(stream: S) -> Self {
         Self { stream, unread: Vec::new() }
     }
 
-    pub(crate) const fn stream(&self) -> &S {
+    /// Returns the connection.
+    pub const fn stream(&self) -> &S {
         &self.stream
     }
 
-    pub(crate) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         self.send_bytes(&line)
     }
 
-    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends bytes that follow a message.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
 
     /// Reads a message; `None` at the end of the connection.
-    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    ///
+    /// # Errors
+    /// If the connection has ended in the middle of one, or it is no message, or longer than 256 KiB.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
@@ -211,7 +224,10 @@ impl<S: Read + Write> Lines<S> {
     }
 
     /// Reads exactly this many bytes that follow a message.
-    pub(crate) fn receive_bytes(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn receive_bytes(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         let ready = self.unread.len().min(bytes.len());
         bytes[..ready].copy_from_slice(&self.unread[..ready]);
         self.unread.drain(..ready);

@@ -20,6 +20,7 @@
 //! * [`limits`]: [`Limits`], the rate at which a transfer may receive, in all and over each egress.
 //! * `marked`: how [`udp`] sends packets with a DSCP.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
+//! * [`packet_socket`]: [`PacketSocket`], the frames of one device (Linux).
 //! * [`places`]: [`Places`], fair shares of a limited number of places, for tasks and threads.
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](anabranch_algo::Time); [`WakeReceiver`], ends
 //!   the wait from elsewhere.
@@ -33,7 +34,7 @@
 //! * [`nearest`](nearest()): finds the name that was meant, for messages about one that does not exist.
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
-//! * [`tun`]: [`Tun`], a network device whose wire is this process.
+//! * [`tun`]: [`Tun`], a network device (TUN or TAP) whose wire is this process.
 //! * [`testing`]: how tests of all crates are skipped, kept apart from each other and lengthened.
 //! * `syscalls`: the system calls that only unsafe code can make. Other crates use `end_with_parent` (a child
 //!   process does not outlive this one), `ProcessFd`, `set_nice` and `prefer_huge_pages` (Linux).
@@ -59,6 +60,8 @@ mod nearest;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod netlink;
 pub mod network_monitor;
+#[cfg(target_os = "linux")]
+pub mod packet_socket;
 pub mod places;
 pub mod poll;
 pub mod private_file;
@@ -84,6 +87,8 @@ pub use limits::{Limits, SharedLimit};
 pub use namespace::Namespace;
 pub use nearest::nearest;
 pub use network_monitor::NetworkMonitor;
+#[cfg(target_os = "linux")]
+pub use packet_socket::PacketSocket;
 pub use places::{HeldPlace, Places};
 pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
 pub use resolver::Resolver;

@@ -13,8 +13,6 @@ use nix::libc;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-/// TUN device, without packet information before each packet (`linux/if_tun.h`).
-const TUN_FLAGS: libc::c_int = libc::IFF_TUN | libc::IFF_NO_PI;
 /// The offloads that the reader of a TUN device accepts (`TUN_F_*`, `linux/if_tun.h`): checksums to be filled
 /// in, and TCP segments to be cut over IPv4 and IPv6, with ECN.
 const OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x08;
@@ -36,10 +34,12 @@ fn ioctl(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> ni
     Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(request)) }).map(drop)
 }
 
-/// Turns `fd`, an open `/dev/net/tun`, into the TUN device `name`.
-pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, vnet_header: bool) -> nix::Result<()> {
+/// Turns `fd`, an open `/dev/net/tun`, into the device `name`: a TAP device, or else a TUN device, without
+/// packet information before each packet (`linux/if_tun.h`).
+pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, tap: bool, vnet_header: bool) -> nix::Result<()> {
     let mut request = request(name);
-    let flags = TUN_FLAGS | if vnet_header { libc::IFF_VNET_HDR } else { 0 };
+    let kind = if tap { libc::IFF_TAP } else { libc::IFF_TUN };
+    let flags = kind | libc::IFF_NO_PI | if vnet_header { libc::IFF_VNET_HDR } else { 0 };
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     ioctl(fd, libc::TUNSETIFF as libc::Ioctl, &mut request)
 }
@@ -51,6 +51,34 @@ pub(crate) fn tun_offload(fd: BorrowedFd<'_>) -> nix::Result<()> {
         Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as libc::Ioctl, offloads) })
     };
     set(OFFLOADS | OFFLOADS_UDP).or_else(|_| set(OFFLOADS)).map(drop)
+}
+
+/// Makes a socket for the whole frames of one device, of every protocol, without those that this host sends
+/// (packet(7)).
+pub(crate) fn packet_socket(device: u32) -> nix::Result<OwnedFd> {
+    /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h (Linux 4.20).
+    const IGNORE_OUTGOING: libc::c_int = 23;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    // Without a protocol, nothing comes until the socket is bound.
+    let fd = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+    let one: libc::c_int = 1;
+    // SAFETY: the kernel reads an integer that lives as long as the call.
+    Errno::result(unsafe {
+        let value = ptr::from_ref(&one).cast();
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, IGNORE_OUTGOING, value, len)
+    })?;
+    // SAFETY: `sockaddr_ll` is plain data; all zeros is one of its values.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = libc::c_int::try_from(device).map_err(|_| Errno::ENODEV)?;
+    // SAFETY: the address lives as long as the call, and its length is that of its type.
+    Errno::result(unsafe {
+        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        libc::bind(fd.as_raw_fd(), ptr::from_ref(&address).cast(), len)
+    })?;
+    Ok(fd)
 }
 
 /// Selects a setting of a device of the calling thread's namespace.

@@ -1,8 +1,9 @@
-//! Makes TUN devices: this process reads the packets that the kernel sends into a device, and the kernel
-//! receives the packets that this process writes.
+//! Makes TUN and TAP devices: this process reads the packets that the kernel sends into a device, and the
+//! kernel receives the packets that this process writes.
 //!
-//! A device is a point-to-point link for IP packets without a link-layer header and without ARP. It is not
-//! persistent: it disappears when its descriptor is closed. See `Documentation/networking/tuntap.rst` of the
+//! A TUN device is a point-to-point link for IP packets without a link-layer header and without ARP; a TAP
+//! device carries Ethernet frames, and can be a port of a bridge. A device is not persistent: it disappears
+//! when its descriptor is closed. See `Documentation/networking/tuntap.rst` of the
 //! kernel.
 
 use std::fs::{File, OpenOptions};
@@ -29,7 +30,7 @@ pub const QUEUE_PACKETS: u32 = 2_000;
 /// The number of bytes reserved for the statistics of all devices of a namespace: 128 for each device.
 const STATISTICS_BYTES: usize = 65_536;
 
-/// A TUN device that is up. Reading and writing never wait.
+/// A TUN or TAP device that is up. Reading and writing never wait.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -42,6 +43,15 @@ pub struct Tun {
 
 fn refuse(error: Errno, sentence: String) -> io::Error {
     io::Error::new(io::Error::from(error).kind(), format!("{sentence}: {error}"))
+}
+
+fn check_name(name: &str) -> io::Result<()> {
+    let bad = |c: char| c == '/' || c == '%' || c.is_whitespace() || !c.is_ascii_graphic();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) || [".", ".."].contains(&name) {
+        let sentence = format!("`{name}` can't name a device: 1 to {NAME_BYTES_MAX} plain characters");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
+    }
+    Ok(())
 }
 
 impl Tun {
@@ -57,17 +67,23 @@ impl Tun {
     /// Each error is a sentence: there is no `/dev/net/tun` or it may not be opened, `CAP_NET_ADMIN` is
     /// missing, the name is taken or invalid, or the MTU is not 68 to 65,535.
     pub fn new(namespace: &Namespace, name: &str, mtu: u32, offload: bool) -> io::Result<Self> {
-        let bad = |c: char| c == '/' || c == '%' || c.is_whitespace() || !c.is_ascii_graphic();
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) || [".", ".."].contains(&name)
-        {
-            let sentence = format!("`{name}` can't name a device: 1 to {NAME_BYTES_MAX} plain characters");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
-        }
-        namespace.run(|| Self::here(name, mtu, offload))?
+        check_name(name)?;
+        namespace.run(|| Self::here(name, mtu, false, offload))?
     }
 
-    /// Makes the device as [`Tun::new`] does, in the calling thread's namespace.
-    fn here(name: &str, mtu: u32, offload: bool) -> io::Result<Self> {
+    /// Makes the TAP device `name` in a namespace, up, without addresses, as [`Tun::new`] makes a TUN device.
+    /// Frames are whole: segments are cut and checksums filled in before they come, and they are at most 14
+    /// bytes larger than `mtu`.
+    ///
+    /// # Errors
+    /// As [`Tun::new`].
+    pub fn new_tap(namespace: &Namespace, name: &str, mtu: u32) -> io::Result<Self> {
+        check_name(name)?;
+        namespace.run(|| Self::here(name, mtu, true, false))?
+    }
+
+    /// Makes the device in the calling thread's namespace.
+    fn here(name: &str, mtu: u32, tap: bool, offload: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open("/dev/net/tun").map_err(|e| {
@@ -77,7 +93,7 @@ impl Tun {
             };
             io::Error::new(e.kind(), format!("TUN device {name}: /dev/net/tun {sentence}: {e}"))
         })?;
-        syscalls::tun_attach(file.as_fd(), name, offload).map_err(|e| {
+        syscalls::tun_attach(file.as_fd(), name, tap, offload).map_err(|e| {
             let sentence = match e {
                 Errno::EPERM => "needs CAP_NET_ADMIN (run as root)",
                 Errno::EBUSY => "there is such a device already",

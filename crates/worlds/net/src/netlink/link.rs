@@ -198,6 +198,20 @@ impl Netlink {
         self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
     }
 
+    /// Makes an interface a port of a bridge, bond or VRF; with `None`, it is a port of none.
+    ///
+    /// # Errors
+    /// `ENODEV`; `EOPNOTSUPP` if `master` takes no ports; `EPERM`.
+    pub fn set_master(&self, device: u32, master: Option<u32>) -> Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, NLM_F_REQUEST, &fixed(device, 0, 0));
+        request.u32(IFLA_MASTER, master.unwrap_or(0));
+        let attempt = || match master {
+            Some(master) => format!("make {} a port of {}", self.device(device), self.device(master)),
+            None => format!("take {} out of its bridge", self.device(device)),
+        };
+        self.socket.change(request).map_err(|failure| Error::new(attempt(), failure))
+    }
+
     /// Makes a virtual cable with the end `name` in this namespace and the end `peer` in `namespace`, or also
     /// here without `namespace`.
     ///
