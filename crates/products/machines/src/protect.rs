@@ -486,6 +486,8 @@ pub fn give_back(store: &Store, name: &str, guard: &mut dyn FnMut() -> Result) -
     store.set_departure(name, Some(&departure))?;
     let sent = guard().and_then(|()| qmp.execute("stop", json!({})).map(drop)).and_then(|()| {
         disks::complete(&mut qmp, &protection.nodes, clock)?;
+        // As soon as the machine runs there, it is protected again, by a connection that must not lose its path.
+        paths::clean_up();
         departure.state = Departure::Given;
         store.set_departure(name, Some(&departure))
     });
@@ -501,7 +503,6 @@ pub fn give_back(store: &Store, name: &str, guard: &mut dyn FnMut() -> Result) -
     match settled {
         Settled::There { .. } => {
             settle::leave(store, name, &mut departure, Some(qmp), clock)?;
-            paths::clean_up();
             Ok(protection)
         }
         Settled::Here | Settled::Lost => {
