@@ -421,10 +421,13 @@ mod tests {
 
         fn source(&self, all: &mut Vec<Self>) {
             match (self.guarded, self.departure) {
-                (Some(Guarded::Copying), _) => all.push(self.with(|p| p.guarded = Some(Guarded::Following))),
+                (Some(Guarded::Copying), _) if self.is_whole => {
+                    all.push(self.with(|p| p.guarded = Some(Guarded::Following)));
+                }
+                (Some(Guarded::Copying), _) => {
+                    all.push(self.with(|p| p.is_whole = p.arrival == Some(Arrival::Waiting)));
+                }
                 (Some(Guarded::Following), _) => {
-                    // The word arrives late, or not at all.
-                    all.push(self.with(|p| p.is_whole |= p.arrival == Some(Arrival::Waiting)));
                     all.push(self.with(|p| p.guarded = Some(Guarded::Leaving)));
                 }
                 (Some(Guarded::Leaving), None) => all.push(self.with(|p| {
@@ -439,9 +442,11 @@ mod tests {
                     }));
                 }
                 (_, Some(Departure::Given)) => {
-                    all.push(self.with(|p| {
-                        p.asked.insert(Asked::Resume);
-                    }));
+                    for asked in [Asked::Resume, Asked::Abort] {
+                        all.push(self.with(|p| {
+                            p.asked.insert(asked);
+                        }));
+                    }
                     for word in &self.words {
                         match next(Departure::Given, Some(*word)) {
                             Next::Stay => all.push(self.with(|p| {
