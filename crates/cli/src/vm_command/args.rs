@@ -66,18 +66,21 @@ pub enum VmCommand {
     Unprotect(Named),
     #[command(
         about = "Take over a machine whose shadow is at this host: its source is not asked, and may be dead",
-        long_about = "Take over a machine whose shadow is at this host: its source is not asked, and may be dead.\n\n\
-            Nothing more comes in from then on, and the machine starts from the disks that are here. What was written \
-            in the time that is said to be missing is lost. If the source lives after all, two machines run until it \
-            hears of this: then the one there is ended, and what it wrote since is lost."
+        long_about = "Take over a machine whose shadow is at this host: its source is not asked, and may be \
+            dead.\n\n\
+            Nothing more comes in from then on, and the machine starts from the disks that are here. What \
+            was written in the time that is said to be missing is lost. If the source lives after all, two \
+            machines run until it hears of this: then the one there is ended, and what it wrote since is \
+            lost."
     )]
     Failover(Named),
     Sync(Sync),
     #[command(
         about = "Give a machine back to the host it was taken over from, once `sync` has copied it there",
-        long_about = "Give a machine back to the host it was taken over from, once `sync` has copied it there.\n\n\
-            It stands still, all that it wrote is sent, and it starts there: nothing is lost. It is then protected \
-            again, in the first direction, if an agent runs at both hosts."
+        long_about = "Give a machine back to the host it was taken over from, once `sync` has copied it \
+            there.\n\n\
+            It stands still, all that it wrote is sent, and it starts there: nothing is lost. It is then \
+            protected again, in the first direction, if an agent runs at both hosts."
     )]
     Failback(Named),
     #[command(hide = true)]
@@ -121,8 +124,8 @@ pub struct Run {
     #[arg(long, value_name = "TEXT")]
     pub append: Option<String>,
 
-    /// A disk; `:shared` if other hosts have the same bytes at this path, otherwise it is copied when the machine
-    /// moves. May be given several times
+    /// A disk; `:shared` if other hosts have the same bytes at this path, otherwise it is copied when the
+    /// machine moves. May be given several times
     #[arg(long, value_name = "FILE[:raw|:qcow2][:shared]")]
     pub disk: Vec<String>,
 
@@ -236,8 +239,8 @@ pub struct Agent {
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     pub memory_max: Option<u64>,
 
-    /// Let guests have disks below this directory; may be given several times. Without it, they have none. Disks
-    /// that come with a machine, and shadows, are made in the first one
+    /// Let guests have disks below this directory; may be given several times. Without it, they have none.
+    /// Disks that come with a machine, and shadows, are made in the first one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub disks: Vec<PathBuf>,
 
@@ -336,12 +339,13 @@ pub struct Way {
 /// Protect a running machine: its disks are copied to a shadow at another host, and what it writes follows
 #[derive(Args, Clone, Debug)]
 #[command(
-    long_about = "Protect a running machine: its disks are copied to a shadow at another host, and what it writes \
-        follows.\n\n\
-        Returns when the first copy is complete; a process of its own goes on. Writes do not wait for the shadow, \
-        which is some time behind: `vm protection` shows how much, as measured by a stamp that is read back from \
-        there. If this host is lost, `vm failover NAME` at the other one starts the machine from the shadow. The agent \
-        there needs --disks. A protection whose process was killed is taken up by the same command.",
+    long_about = "Protect a running machine: its disks are copied to a shadow at another host, and what it \
+        writes follows.\n\n\
+        Returns when the first copy is complete; a process of its own goes on. Writes do not wait for the \
+        shadow, which is some time behind: `vm protection` shows how much, as measured by a stamp that is \
+        read back from there. If this host is lost, `vm failover NAME` at the other one starts the machine \
+        from the shadow. The agent there needs --disks. A protection whose process was killed is taken up by \
+        the same command.",
     after_help = "Examples:\n  \
         sudo anabranch vm protect web --to rack --via eth0 --via wwan0\n  \
         anabranch vm protection\n  \

@@ -120,8 +120,8 @@ pub(super) fn run(store: &Store, args: &Run) -> Outcome {
     check_settled(store, &name)?;
     if let Some(protection) = store.protection(&name).map_err(failure)? {
         return Err(Failure::other(format!(
-            "{name} has a shadow at {}, which may run it by now: `anabranch vm unprotect {name}` asks, and lets it \
-             run here if not",
+            "{name} has a shadow at {}, which may run it by now: `anabranch vm unprotect {name}` asks, and \
+             lets it run here if not",
             protection.to
         )));
     }

@@ -230,7 +230,8 @@ pub(super) fn protection(store: &Store, args: &Shown) -> Outcome {
     }
     if count == 0 && !args.json {
         note(
-            "no machine is protected here, and no shadow is kept: `anabranch vm protect NAME --to HOST` makes one",
+            "no machine is protected here, and no shadow is kept: `anabranch vm protect NAME --to HOST` \
+             makes one",
         );
     }
     Ok(())
@@ -251,8 +252,8 @@ pub(super) fn failover(store: &Store, args: &Named) -> Outcome {
     }
     let said = match (taken.lag_ms, taken.silent_ms) {
         (Some(lag), Some(silent)) => format!(
-            "its source said {silent} ms ago that the shadow was {lag} ms behind: what was written in these {lag} ms, and \
-             since, may be lost"
+            "its source said {silent} ms ago that the shadow was {lag} ms behind: what was written in these \
+             {lag} ms, and since, may be lost"
         ),
         _ => "its source has not said how far the shadow was behind".to_owned(),
     };

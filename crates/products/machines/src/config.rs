@@ -40,8 +40,8 @@ pub struct Disk {
     /// The format.
     #[serde(default)]
     pub format: Format,
-    /// Whether both hosts see the same bytes at this path: a network file system, a shared LUN. Any other disk
-    /// is copied.
+    /// Whether both hosts see the same bytes at this path: a network file system, a shared LUN. Any other
+    /// disk is copied.
     #[serde(default)]
     pub shared: bool,
 }

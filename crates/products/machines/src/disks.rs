@@ -1,8 +1,8 @@
 //! Disks of one host alone: they are copied to the other host over the network while the guest writes to
 //! them, by QEMU's mirror to an NBD server there (docs/interop/nbd.txt, blockdev-mirror).
 //!
-//! What the source sends goes as its memory does: over Multipath TCP, in TLS with a key of this copy alone. The
-//! copy goes on as long as it is there: each block that the guest writes is sent again.
+//! What the source sends goes as its memory does: over Multipath TCP, in TLS with a key of this copy alone.
+//! The copy goes on as long as it is there: each block that the guest writes is sent again.
 
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -316,7 +316,8 @@ pub(crate) fn serve(qmp: &mut Qmp, nodes: &[(String, String)], ipv6: bool) -> Re
     };
     for (node, name) in nodes {
         let export = json!({
-            "type": "nbd", "id": format!("{PREFIX}-{name}"), "node-name": node, "name": name, "writable": true,
+            "type": "nbd", "id": format!("{PREFIX}-{name}"), "node-name": node, "name": name,
+            "writable": true,
         });
         qmp.execute("block-export-add", export)?;
     }

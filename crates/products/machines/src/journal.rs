@@ -118,8 +118,8 @@ pub const fn answer(arrival: Option<Arrival>, asked: Asked, is_whole: bool) -> A
     }
 }
 
-/// What the source of a protection has written: its machine is copied to a *shadow*, the disks of a machine that
-/// waits at another host in [`Arrival::Waiting`].
+/// What the source of a protection has written: its machine is copied to a *shadow*, the disks of a machine
+/// that waits at another host in [`Arrival::Waiting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Guarded {
@@ -129,8 +129,8 @@ pub enum Guarded {
     Following,
     /// The machine is about to be given to the host of its shadow, by the rules of a move.
     Leaving,
-    /// The machine was taken over by the host of its shadow. It does not run here, and its disks here are never
-    /// used again.
+    /// The machine was taken over by the host of its shadow. It does not run here, and its disks here are
+    /// never used again.
     Lost,
 }
 
@@ -150,9 +150,9 @@ pub enum Heard {
 ///
 /// A failover is the command of a person at the host of the shadow: that host writes [`Arrival::Starting`]
 /// without being asked by a source, and asks nobody, as the source may be dead. If it is not, two guests run
-/// from then on until the source hears of it: the one of the source is the one that ends. So a source that has
-/// once written [`Guarded::Lost`] never runs the machine again, and one that has not heard anything shows a lag
-/// that grows.
+/// from then on until the source hears of it: the one of the source is the one that ends. So a source that
+/// has once written [`Guarded::Lost`] never runs the machine again, and one that has not heard anything shows
+/// a lag that grows.
 #[must_use]
 pub const fn heard(word: Option<Arrival>) -> Heard {
     match word {
@@ -498,7 +498,8 @@ mod tests {
                 open.push(next);
             }
         }
-        // One guest alone can run in the end, unless the source is dead and the shadow is not complete, or given up.
+        // One guest alone can run in the end, unless the source is dead and the shadow is not complete, or
+        // given up.
         let mut good: BTreeSet<Pair> = seen.iter().filter(|p| p.runs_here != p.runs_there).cloned().collect();
         loop {
             let more: Vec<Pair> = edges

@@ -3,9 +3,9 @@
 //!
 //! QEMU's own words do not say it: a copy whose path is dead still calls itself ready, with the little that
 //! was left when it last looked. So two things are measured, and the older one counts. A **stamp** is written
-//! to a disk of its own at the storage daemon of the shadow and read back from there, four times a second, over
-//! the same paths, in the same way as the disks: it grows old when a path, the daemon or its host is dead,
-//! even if the guest writes nothing. The **backlog** of each disk is what was written and has not been
+//! to a disk of its own at the storage daemon of the shadow and read back from there, four times a second,
+//! over the same paths, in the same way as the disks: it grows old when a path, the daemon or its host is
+//! dead, even if the guest writes nothing. The **backlog** of each disk is what was written and has not been
 //! confirmed by the daemon; it grows old when the paths carry less than the guest writes.
 
 use std::collections::VecDeque;

@@ -85,8 +85,8 @@ pub fn start(config: &Config, places: &Places, waits: bool, clock: Clock) -> Res
     spawn(command, &places.qmp(), &places.messages(), clock)
 }
 
-/// Starts a program of QEMU that outlives this one, and waits until it answers at its QMP socket. Its messages
-/// go to a file.
+/// Starts a program of QEMU that outlives this one, and waits until it answers at its QMP socket. Its
+/// messages go to a file.
 ///
 /// # Errors
 /// As [`start`].
@@ -159,8 +159,8 @@ pub fn end(mut qmp: Qmp, clock: Clock) -> Result {
     Ok(())
 }
 
-/// Ends the QEMU of a machine that may not run, in the hardest way that there is: what it writes is lost in any
-/// case, and each moment counts.
+/// Ends the QEMU of a machine that may not run, in the hardest way that there is: what it writes is lost in
+/// any case, and each moment counts.
 ///
 /// # Errors
 /// If it does not end.

@@ -203,7 +203,8 @@ pub fn run(store: &Store, name: &str, options: &Options, program: &mut Program<'
     }
     if store.protection(name)?.is_some_and(|protection| protection.state != Guarded::Lost) {
         return Err(Error::Refused(format!(
-            "{name} is protected, and its shadow would follow the wrong machine: `anabranch vm unprotect {name}` first"
+            "{name} is protected, and its shadow would follow the wrong machine: `anabranch vm unprotect \
+             {name}` first"
         )));
     }
     let mut mover = Mover::prepare(store, name, options, program, clock)?;
@@ -365,8 +366,8 @@ impl<'a, 'p> Mover<'a, 'p> {
         let nodes = disks::own(&mut self.qmp, &here)?;
         if *post_copy && !nodes.is_empty() {
             return Err(Error::Usage(
-                "--post-copy is for machines whose disks are shared: a guest that ran at the destination before all \
-                 of its memory was there could not go back to its disks here"
+                "--post-copy is for machines whose disks are shared: a guest that ran at the destination \
+                 before all of its memory was there could not go back to its disks here"
                     .to_owned(),
             ));
         }

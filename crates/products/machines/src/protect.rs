@@ -125,7 +125,8 @@ pub fn begin(store: &Store, name: &str, to: &str, via: &[String]) -> Result {
     store.host(to)?;
     let Some(config) = &machine.config else {
         return Err(Error::Usage(format!(
-            "{name} was attached, and nothing tells {to} how to start it: attach it again with what it is made of"
+            "{name} was attached, and nothing tells {to} how to start it: attach it again with what it is \
+             made of"
         )));
     };
     if config.disks.is_empty() || config.disks.iter().any(|disk| disk.shared) {
@@ -242,7 +243,9 @@ pub fn keep(store: &Store, name: &str, stop: &dyn Fn() -> bool) -> Result {
     let kept = Keeper::begin(store, name).and_then(|mut keeper| {
         keeper.follow(stop)?;
         // The copy goes on without a keeper, and needs its paths.
-        keeper.session.take().map(Session::leave);
+        if let Some(session) = keeper.session.take() {
+            session.leave();
+        }
         Ok(())
     });
     if let Err(e) = &kept {
@@ -348,7 +351,8 @@ impl<'a> Keeper<'a> {
             Heard::Go => {
                 disks::give_up(&mut self.qmp, self.clock)?;
                 Err(Error::Unreachable(format!(
-                    "{to} has lost the program that keeps the shadow of {name}: `anabranch vm protect` makes a new one"
+                    "{to} has lost the program that keeps the shadow of {name}: `anabranch vm protect` makes \
+                     a new one"
                 )))
             }
             Heard::Unprotected => {
@@ -427,8 +431,8 @@ fn end_keeper(store: &Store, name: &str, protection: &mut Protection, clock: Clo
 /// Ends the protection of a machine, which runs on: its shadow is removed.
 ///
 /// # Errors
-/// `Refused` if the other host has taken the machine over; `Unreachable` if it cannot be told: nothing follows
-/// then, and this may be repeated.
+/// `Refused` if the other host has taken the machine over; `Unreachable` if it cannot be told: nothing
+/// follows then, and this may be repeated.
 pub fn unprotect(store: &Store, name: &str) -> Result {
     let clock = Clock::start();
     let none = || Error::Refused(format!("{name} is not protected"));
@@ -454,12 +458,12 @@ pub fn unprotect(store: &Store, name: &str) -> Result {
     }
 }
 
-/// Gives a machine to the host of its shadow: it stands still here until all has arrived, and is started there.
-/// Nothing that it wrote is lost; what was in its memory alone is, as after a reset.
+/// Gives a machine to the host of its shadow: it stands still here until all has arrived, and is started
+/// there. Nothing that it wrote is lost; what was in its memory alone is, as after a reset.
 ///
 /// # Errors
-/// `Refused` if the shadow is not ready. After an error the machine runs on here, unless the error says that it
-/// stands still.
+/// `Refused` if the shadow is not ready. After an error the machine runs on here, unless the error says that
+/// it stands still.
 pub fn give_back(store: &Store, name: &str, guard: &mut dyn FnMut() -> Result) -> Result<Protection> {
     let clock = Clock::start();
     let status = status(store, name)?;
@@ -486,7 +490,8 @@ pub fn give_back(store: &Store, name: &str, guard: &mut dyn FnMut() -> Result) -
     store.set_departure(name, Some(&departure))?;
     let sent = guard().and_then(|()| qmp.execute("stop", json!({})).map(drop)).and_then(|()| {
         disks::complete(&mut qmp, &protection.nodes, clock)?;
-        // As soon as the machine runs there, it is protected again, by a connection that must not lose its path.
+        // As soon as the machine runs there, it is protected again, by a connection that must not lose its
+        // path.
         paths::clean_up();
         departure.state = Departure::Given;
         store.set_departure(name, Some(&departure))

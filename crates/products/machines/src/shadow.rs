@@ -1,8 +1,8 @@
 //! Shadows: disks of machines that run at other hosts, kept at this one by QEMU's storage daemon, without
 //! memory or a processor. When the source is lost, a shadow becomes the machine.
 //!
-//! The record of a shadow is that of a move ([`Incoming`]) in [`Arrival::Waiting`], and the same rules say when
-//! it runs; see [`journal`](crate::journal). The storage daemon outlives this program, as guests do.
+//! The record of a shadow is that of a move ([`Incoming`]) in [`Arrival::Waiting`], and the same rules say
+//! when it runs; see [`journal`](crate::journal). The storage daemon outlives this program, as guests do.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -51,7 +51,8 @@ pub struct TakenOver {
     pub silent_ms: Option<u64>,
 }
 
-/// Returns the time since this host was started, ms: all programs of a host have this clock, and nobody sets it.
+/// Returns the time since this host was started, ms: all programs of a host have this clock, and nobody sets
+/// it.
 pub(crate) fn host_ms() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000 + time.tv_nsec() as u64 / 1_000_000)
@@ -311,8 +312,8 @@ pub(crate) fn run(store: &Store, arrival: &mut Incoming, clock: Clock) -> Result
 /// dead. If it is not, its machine ends as soon as it hears of this.
 ///
 /// # Errors
-/// `NotFound` if there is no shadow of this name; `Refused` if its first copy is not complete, or it runs. After
-/// another error, it may be repeated.
+/// `NotFound` if there is no shadow of this name; `Refused` if its first copy is not complete, or it runs.
+/// After another error, it may be repeated.
 pub fn take_over(store: &Store, name: &str, clock: Clock) -> Result<TakenOver> {
     let busy = || Error::Refused(format!("{name} is in use by another command: try again"));
     let _lock = store.lock(name)?.ok_or_else(busy)?;
@@ -322,7 +323,8 @@ pub fn take_over(store: &Store, name: &str, clock: Clock) -> Result<TakenOver> {
     let is_whole = arrival.shadow.as_ref().is_some_and(|shadow| shadow.is_whole);
     match (arrival.state, is_whole) {
         (Arrival::Waiting, false) => refused(format!(
-            "the first copy of {name} is not complete, so its disks here are none yet: a failover has to wait for it"
+            "the first copy of {name} is not complete, so its disks here are none yet: a failover has to \
+             wait for it"
         )),
         (Arrival::Running, _) => {
             refused(format!("{name} was taken over before, and runs here: there is no shadow"))
