@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Protected machines: the lag that is shown beside the true one when a path is cut, and what a killed source has lost.
 
-    sudo python3 bench/protect.py [--bin target/release/anabranch-vm] [--guest DIR] [--kills 10] [--cut 20]
+    sudo python3 bench/protect.py [--bin target/release/anabranch-vm] [--guest DIR] [--kills 10] [--cut 20] [--thin 5]
 
 Two hosts, network namespaces, have two links of 100 Mbit/s. A guest (contrib/guest, TCG) writes 50 numbered blocks a second to a
 disk of 32 MB, which is protected. *Cut*: after a while the first link drops every packet, without a word; over both links, and
-over the first one alone. The true lag is read from the two files: the age of the oldest block that the source has and the shadow
-has not. *Kills*: the source's QEMU is killed at a random time, and the other host takes over; of the blocks that are older than the
+over the first one alone. *Thin*: one link of so many Mbit/s, fewer than the guest's writes take. The true lag is read from the two
+files: the age of the oldest block that the source has and the shadow has not. *Kills*: the source's QEMU is killed at a random time, and the other host takes over; of the blocks that are older than the
 lag that was shown last, none may be missing. Needs root, QEMU with its tools, iproute2, and what contrib/guest/guest.py needs.
 Standard library only; every process it starts it ends, by its number.
 """
@@ -56,9 +56,9 @@ def newest_and_missing(source, shadow):
 class Bed:
     """Two hosts that are paired, an agent at the second one, and a guest at the first."""
 
-    def __init__(self, options):
+    def __init__(self, options, mbit=100):
         self.dir, self.vm = pathlib.Path(tempfile.mkdtemp(prefix="anabranch-protect-")), str(options.bin)
-        self.net = f"protect{os.getpid()}"
+        self.net, self.mbit = f"protect{os.getpid()}", mbit
         self.children = []
         try:
             for host in "ab":
@@ -118,6 +118,10 @@ class Bed:
 
     def protect(self, *links):
         self("a", "protect", "m", "--to", "b", *[word for link in links for word in ("--via", link)])
+        if self.mbit != 100:
+            # The first copy is not what is measured.
+            for host in "ab":
+                self.shape(host, 1, "rate", f"{self.mbit}mbit", "burst", "64kb", "latency", "100ms")
 
     def lag(self):
         lines = map(json.loads, self("a", "protection", "m", "--json").stdout.splitlines())
@@ -143,9 +147,9 @@ class Bed:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-def cut(options, links):
-    """Returns (s since the cut, shown ms, true ms) of each look."""
-    bed = Bed(options)
+def cut(options, links, mbit=100):
+    """Returns (s since the cut, or the beginning on a thin link, shown ms, true ms) of each look."""
+    bed = Bed(options, mbit)
     try:
         bed.protect(*links)
         time.sleep(3)
@@ -157,7 +161,8 @@ def cut(options, links):
             true = newest - missing if missing is not None else 0
             rows.append((time.monotonic() - began if began else -1.0, shown, true))
             if began is None and len(rows) >= 5:
-                bed.cut(1)
+                if mbit == 100:
+                    bed.cut(1)
                 began = time.monotonic()
             time.sleep(0.5)
         return rows
@@ -195,16 +200,18 @@ def main():
     options.add_argument("--guest", type=pathlib.Path, default=ROOT / "target/guest")
     options.add_argument("--kills", type=int, default=10)
     options.add_argument("--cut", type=float, default=20)
+    options.add_argument("--thin", type=int, default=5)
     options = options.parse_args()
     options.bin, options.guest = options.bin.resolve(), options.guest.resolve()
     run(sys.executable, ROOT / "contrib/guest/guest.py", options.guest)
-    for links in (("up1", "up2"), ("up1",)):
-        rows = cut(options, links)
-        print(f"Protected over {' and '.join(links)}; up1 is cut at 0 s:\n\n| s | shown | true |\n| --- | --- | --- |")
+    for links, mbit in ((("up1", "up2"), 100), (("up1",), 100), (("up1",), options.thin)):
+        rows = cut(options, links, mbit) if mbit else []
+        what = "up1 is cut at 0 s" if mbit == 100 else f"a link of {mbit} Mbit/s"
+        print(f"Protected over {' and '.join(links)}; {what}:\n\n| s | shown | true |\n| --- | --- | --- |")
         for at, shown, true in rows:
             print(f"| {at:.1f} | {shown} ms | {true} ms |" if at >= 0 else f"| before | {shown} ms | {true} ms |")
         known = [abs(shown - true) for _, shown, true in rows if shown is not None]
-        print(f"\nLargest difference: {max(known)} ms; unknown in {len(rows) - len(known)} of {len(rows)}.\n", flush=True)
+        print(f"\nLargest difference: {max(known, default=0)} ms; unknown in {len(rows) - len(known)} of {len(rows)}.\n", flush=True)
     if options.kills:
         print("| kill | shown | lost | blocks lost | of them older than shown | guest writes again |\n|" + " --- |" * 6)
     for n in range(options.kills):

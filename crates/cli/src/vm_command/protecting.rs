@@ -140,8 +140,11 @@ pub(super) fn keep(store: &Store, args: &Keep) -> Outcome {
     let clock = Clock::start();
     let until = clock.now() + anabranch_algo::Span::from_secs(if args.is_patient { PATIENCE_S } else { 0 });
     loop {
-        match protect::keep(store, &args.name, &|| stop.load(Ordering::SeqCst)) {
-            Err(Error::Refused(_) | Error::Unreachable(_)) if clock.now() < until => {
+        let kept = protect::keep(store, &args.name, &|| stop.load(Ordering::SeqCst));
+        let known = store.protection(&args.name).map_err(failure)?;
+        let has_begun = known.is_none_or(|known| known.state != Guarded::Copying);
+        match kept {
+            Err(Error::Refused(_) | Error::Unreachable(_)) if !has_begun && clock.now() < until => {
                 thread::sleep(Duration::from_millis(500));
             }
             other => return other.map_err(failure),

@@ -339,7 +339,8 @@ fn a_machine_outlives_its_host_and_comes_back() {
     let disk = bed.disk(32);
     bed.run_with("m", "disk=50", &["--disk", &disk]);
     let dir = |name: &str| bed.disks(name).to_str().expect("UTF-8").to_owned();
-    let _there = bed.agent("b", &["--disks", &dir("b")]);
+    let mut there = bed.agent("b", &["--disks", &dir("b")]);
+    let shadow = bed.dir.path().join("b/machines/m/shadow").to_str().expect("UTF-8").to_owned();
     let refused = |host: &str, words: &[&str], code: i32, said: &str| {
         let done = bed.vm(host, words).expect(code);
         assert!(done.err.contains(said), "{words:?}: {}", done.err);
@@ -350,6 +351,9 @@ fn a_machine_outlives_its_host_and_comes_back() {
     refused("a", &["unprotect", "m"], 1, "is not protected");
 
     let protect = ["protect", "m", "--to", "b", "--json", "--via", "up1", "--via", "up2"];
+    bed.vm("a", &protect).expect(0);
+    bed.vm("a", &["unprotect", "m"]).expect(0);
+    assert!(bed.files("b").is_empty() && processes(|words| words.contains(&shadow)).is_empty());
     bed.vm("a", &protect).expect(0);
     refused("a", &protect, 1, "is protected already");
     refused("a", &["stop", "m"], 1, "is protected");
@@ -365,6 +369,12 @@ fn a_machine_outlives_its_host_and_comes_back() {
     bed.vm("a", &protect).expect(0);
     wait_until(20, || shown()["lag_ms"].as_u64() < Some(1_000));
     assert!(shown()["sent_bytes"].as_u64() >= Some(sent), "it was taken up, not begun again");
+
+    // An agent that is killed is not needed for the copy, and the next one knows the shadow.
+    there.signal(Signal::SIGKILL);
+    let _ = there.end();
+    there = bed.agent("b", &["--disks", &dir("b")]);
+    wait_until(20, || shown()["is_kept"] == true && shown()["lag_ms"].as_u64() < Some(1_000));
 
     let began = std::time::Instant::now();
     let lag = shown()["lag_ms"].as_u64().expect("a lag");
@@ -406,9 +416,15 @@ fn a_machine_outlives_its_host_and_comes_back() {
         shown.out.contains("\"following\"") && shown.out.contains("\"to\":\"b\"")
     });
     assert_eq!(bed.files("b").len(), 2, "what was left, and the new shadow");
-    bed.vm("a", &["unprotect", "m"]).expect(0);
-    assert_eq!(bed.files("b").len(), 1);
-    assert_eq!(bed.state("a", "m"), "running");
+
+    // A source that is taken over although it lives is ended, and does not come back by itself.
+    bed.vm("b", &["failover", "m", "--json"]).expect(0);
+    wait_until(20, || bed.state("a", "m") == "ended");
+    assert_eq!(shown()["state"], "lost");
+    assert_eq!(bed.state("b", "m"), "running");
+    refused("a", &["unprotect", "m"], 1, "b has taken m over");
+    refused("a", &["protect", "m", "--to", "b"], 1, "does not run here: a failback there brings it back");
+    drop(there);
 }
 
 /// Kills the mover, and the agent, at several steps; each time exactly one guest runs in the end.

@@ -129,7 +129,7 @@ impl Arrivals {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MoveId, Live>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<MoveId, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +140,7 @@ impl Arrivals {
 
     /// Returns the memory that a machine can have. What waits has not taken its memory yet; what runs has,
     /// and counts against the user's limit for as long as its QEMU lives.
-    fn memory_left(&self, live: &BTreeMap<MoveId, Live>) -> u64 {
+    pub(crate) fn memory_left(&self, live: &BTreeMap<MoveId, Live>) -> u64 {
         let coming: u64 = live.values().map(|live| live.memory_bytes).sum();
         let free = available_bytes().unwrap_or(u64::MAX).saturating_sub(SPARE_BYTES).saturating_sub(coming);
         let Some(most) = self.allowed.memory_bytes else { return free };
@@ -279,7 +279,7 @@ impl Arrivals {
             return Err(Error::Refused("this is the move of another client".to_owned()));
         }
         if arrival.shadow.is_some() {
-            return self.decide_shadow(&arrival, asked, &told, asked_at);
+            return self.decide_shadow(&arrival, asked, self.memory_left(&live), &told);
         }
         let is_asked = arrival.state == Arrival::Waiting && asked == Asked::Resume;
         let is_whole = match live.get_mut(id) {

@@ -30,6 +30,9 @@ const PREFIX: &str = "anabranch-disk";
 const RECONNECT_S: u64 = 10;
 /// How long a job may take to end.
 const END: Span = Span::from_secs(20);
+/// The bytes that are sent again at least when one of them was written. QEMU's own choice, 64 KB, makes sixteen
+/// times as much of the writes of a database; less than this costs memory, 8 MB for 1 TB.
+const GRAIN: u64 = 16 << 10;
 /// The most bytes of a disk.
 const BYTES_MAX: u64 = 64 << 40;
 
@@ -115,6 +118,7 @@ pub(crate) fn begin(qmp: &mut Qmp, nodes: &[Node], server: &Server) -> Result {
         qmp.execute("blockdev-add", there)?;
         let copy = json!({
             "job-id": format!("{PREFIX}{}", node.n), "device": node.name, "target": name, "sync": "full",
+            "granularity": GRAIN,
             "on-target-error": if server.waits { "stop" } else { "report" },
         });
         qmp.execute("blockdev-mirror", copy)?;

@@ -110,15 +110,15 @@ pub fn begin(store: &Store, name: &str, to: &str, via: &[String]) -> Result {
     }
     let known = store.protection(name)?;
     if let Some(known) = &known {
-        if store.lock_keeper(name)?.is_none() {
-            return refused(format!("{name} is protected already, by a shadow at {}", known.to));
-        }
         let machine = store.find(name)?;
         if known.state == Guarded::Lost && machine.is_none_or(|machine| !lives(&machine)) {
             return refused(format!(
                 "{name} was taken over by {}, and does not run here: a failback there brings it back",
                 known.to
             ));
+        }
+        if store.lock_keeper(name)?.is_none() {
+            return refused(format!("{name} is protected already, by a shadow at {}", known.to));
         }
     }
     let machine = store.machine(name)?;
@@ -239,7 +239,15 @@ struct Keeper<'a> {
 /// If nothing follows any more: the machine or its shadow has ended.
 pub fn keep(store: &Store, name: &str, stop: &dyn Fn() -> bool) -> Result {
     let busy = || Error::Refused(format!("another program keeps the protection of {name}"));
-    let _keeper = store.lock_keeper(name)?.ok_or_else(busy)?;
+    let mut keeper = store.lock_keeper(name)?;
+    // A command that looks whether there is a keeper holds the lock for a moment.
+    for _ in 0..20 {
+        if keeper.is_none() {
+            thread::sleep(LOOK);
+            keeper = store.lock_keeper(name)?;
+        }
+    }
+    let _keeper = keeper.ok_or_else(busy)?;
     let kept = Keeper::begin(store, name).and_then(|mut keeper| {
         keeper.follow(stop)?;
         // The copy goes on without a keeper, and needs its paths.

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use anabranch_algo::Time;
 use anabranch_net::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -110,7 +109,7 @@ impl Arrivals {
             return refused(format!("the shadow {id} is there already"));
         }
         self.make_way(client, &config.name)?;
-        disks::make(&disks, &prepare.disk_bytes)?;
+        let memory_left = self.memory_left(&self.lock());
         let mut arrival = Incoming {
             id: id.clone(),
             client: client.to_owned(),
@@ -119,6 +118,8 @@ impl Arrivals {
             disks,
             shadow: Some(Shadow { config: config.clone(), port: 0, is_whole: false }),
         };
+        check_memory(&arrival, memory_left)?;
+        disks::make(&arrival.disks, &prepare.disk_bytes)?;
         let made =
             self.store.set_arrival(&arrival).and_then(|()| self.serve(prepare, &config)).and_then(|port| {
                 arrival.shadow = Some(Shadow { config, port, is_whole: false });
@@ -227,20 +228,25 @@ impl Arrivals {
         &self,
         arrival: &Incoming,
         asked: Asked,
+        memory_left: u64,
         told: &dyn Fn(Arrival, Option<u64>) -> Told,
-        asked_at: Time,
     ) -> Result<Decided> {
         let busy = || Error::Refused(format!("`{}` is in use by another command there", arrival.name));
         let _lock = self.store.lock(&arrival.name)?.ok_or_else(busy)?;
         let Some(mut arrival) = self.store.arrival(&arrival.id)? else {
             return Ok(Decided { told: told(Arrival::Refused, None), name: None, note: None });
         };
-        let before = arrival.state;
+        let (before, asked_at) = (arrival.state, self.clock.now());
         let is_whole = arrival.shadow.as_ref().is_some_and(|shadow| shadow.is_whole);
         set(&self.store, &mut arrival, answer(Some(before), asked, is_whole))?;
         let (mut note, mut runs_after_us) = (None, None);
         if arrival.state == Arrival::Starting {
-            match run(&self.store, &mut arrival, self.clock) {
+            let enough = match before {
+                Arrival::Waiting => check_memory(&arrival, memory_left),
+                // It may run already, and has its memory then.
+                _ => Ok(()),
+            };
+            match enough.and_then(|()| run(&self.store, &mut arrival, self.clock)) {
                 Ok(()) => runs_after_us = Some(self.clock.now().since(asked_at).as_micros()),
                 // QEMU did not start, so nothing was written, and the source goes on.
                 Err(e) if before == Arrival::Waiting => {
@@ -263,6 +269,19 @@ fn set(store: &Store, arrival: &mut Incoming, state: Arrival) -> Result {
         store.set_arrival(arrival)?;
     }
     Ok(())
+}
+
+/// Refuses a shadow whose machine could not have its memory.
+fn check_memory(arrival: &Incoming, left: u64) -> Result {
+    let wanted = arrival.shadow.as_ref().map_or(0, |shadow| shadow.config.memory_mb << 20);
+    match wanted > left {
+        true => refused(format!(
+            "the destination has {} MB of memory left, and the machine needs {} MB",
+            left >> 20,
+            wanted >> 20
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Ends the storage daemon of a shadow: nothing comes in any more.
