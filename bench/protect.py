@@ -127,6 +127,10 @@ class Bed:
         lines = map(json.loads, self("a", "protection", "m", "--json").stdout.splitlines())
         return next(line["lag_ms"] for line in lines if line["event"] == "protection")
 
+    def true_lag(self):
+        newest, missing = newest_and_missing(blocks(self.disk), blocks(self.shadow()))
+        return newest - missing if missing is not None else 0
+
     def pid(self):
         lines = map(json.loads, self("a", "ls", "--json").stdout.splitlines())
         return next(line["pid"] for line in lines if line["event"] == "machine")
@@ -148,18 +152,15 @@ class Bed:
 
 
 def cut(options, links, mbit=100):
-    """Returns (s since the cut, or the beginning on a thin link, shown ms, true ms) of each look."""
+    """Returns (s since the cut, or the beginning on a thin link, shown ms, true ms just before and just after) of each look."""
     bed = Bed(options, mbit)
     try:
         bed.protect(*links)
         time.sleep(3)
         rows, began = [], None
         while began is None or time.monotonic() - began < options.cut:
-            shadow = blocks(bed.shadow())
-            shown = bed.lag()
-            newest, missing = newest_and_missing(blocks(bed.disk), shadow)
-            true = newest - missing if missing is not None else 0
-            rows.append((time.monotonic() - began if began else -1.0, shown, true))
+            before, shown, after = bed.true_lag(), bed.lag(), bed.true_lag()
+            rows.append((time.monotonic() - began if began else -1.0, shown, before, after))
             if began is None and len(rows) >= 5:
                 if mbit == 100:
                     bed.cut(1)
@@ -207,10 +208,10 @@ def main():
     for links, mbit in ((("up1", "up2"), 100), (("up1",), 100), (("up1",), options.thin)):
         rows = cut(options, links, mbit) if mbit else []
         what = "up1 is cut at 0 s" if mbit == 100 else f"a link of {mbit} Mbit/s"
-        print(f"Protected over {' and '.join(links)}; {what}:\n\n| s | shown | true |\n| --- | --- | --- |")
-        for at, shown, true in rows:
-            print(f"| {at:.1f} | {shown} ms | {true} ms |" if at >= 0 else f"| before | {shown} ms | {true} ms |")
-        known = [abs(shown - true) for _, shown, true in rows if shown is not None]
+        print(f"Protected over {' and '.join(links)}; {what}:\n\n| s | shown | true before | and after |\n| --- | --- | --- | --- |")
+        for at, shown, before, after in rows:
+            print(f"| {f'{at:.1f}' if at >= 0 else 'before'} | {shown} ms | {before} ms | {after} ms |")
+        known = [max(shown - max(true), min(true) - shown, 0) for _, shown, *true in rows if shown is not None]
         print(f"\nLargest difference: {max(known, default=0)} ms; unknown in {len(rows) - len(known)} of {len(rows)}.\n", flush=True)
     if options.kills:
         print("| kill | shown | lost | blocks lost | of them older than shown | guest writes again |\n|" + " --- |" * 6)
