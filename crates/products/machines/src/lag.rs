@@ -28,6 +28,8 @@ use crate::shadow::STAMP;
 
 /// The most samples of a backlog.
 const SAMPLES_MAX: usize = 4_096;
+/// How often as many bytes have to be confirmed as were known.
+const ROUNDS: usize = 3;
 /// The time between two stamps.
 const EVERY: Duration = Duration::from_millis(250);
 /// The program that writes and reads stamps.
@@ -37,7 +39,8 @@ const PROGRAM: &str = "qemu-io";
 ///
 /// A mirror sends what was changed in the order of its place on the disk, round after round. Of what was
 /// changed until a moment, all has arrived when as many bytes were confirmed as were known then; but some of
-/// these may have been changed again, and be counted twice. So one more round is waited for.
+/// these may have been changed again, and be counted twice. So more rounds are waited for, three in all; of a
+/// guest that never lets the mirror come to an end, this is an estimate and no proof.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog {
     /// When it was looked, what had been confirmed, and that with what was left, bytes.
@@ -56,7 +59,7 @@ impl Backlog {
         }
         self.samples.push_back((now, sent, sent + left));
         let before = |sent: u64| self.samples.iter().rposition(|(_, _, known)| *known <= sent);
-        let round = before(sent).and_then(|first| before(self.samples[first].1));
+        let round = (1..ROUNDS).try_fold(before(sent), |at, _| Some(before(self.samples[at?].1))).flatten();
         if let Some(round) = round {
             self.as_of = Some(self.samples[round].0);
             self.samples.drain(..round);
@@ -205,16 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_always_writes_is_behind_by_two_rounds_at_most() {
+    fn a_guest_that_always_writes_is_behind_by_some_rounds() {
         let mut backlog = Backlog::default();
         // It writes 100 bytes in each 100 ms, and these are confirmed 200 ms later.
         let mut seen = Vec::new();
         for n in 0_u64..100 {
             seen.push(backlog.see(at(n * 100), (n * 100).saturating_sub(200), 200));
         }
-        for (n, as_of) in seen.iter().enumerate().skip(10) {
+        for (n, as_of) in seen.iter().enumerate().skip(12) {
             let behind = at(n as u64 * 100).since(as_of.expect("a time")).as_millis();
-            assert!((200..=500).contains(&behind), "{behind} ms at {n}");
+            assert!((600..=900).contains(&behind), "{behind} ms at {n}");
         }
     }
 
