@@ -17,7 +17,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 #: In the order in which they are loaded; those that the kernel has built in are skipped.
 MODULES = ["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_console",
-           "failover", "net_failover", "virtio_net"]
+           "failover", "net_failover", "virtio_net", "virtio_blk"]
 
 
 def run(*argv, **keywords):

@@ -4,9 +4,11 @@
  *   fill=MB          memory that is filled once
  *   dirty=MB,MBS     memory that is written again and again, at so many MB a second
  *   spin             a processor that is busy
+ *   disk=RATE        blocks of 4 KB that are written to the first disk, so many a second, each with its number and the time
  *   fetch=IP,PORT    a TCP connection to there (Multipath TCP if the kernel has it) that is read for ever
  *   ip=ADDR,BITS     the address of the network card
- * Its console says READY once, "alive N" every second, and how long nothing came of the connection at most.
+ * Its console says READY once, "alive N" every second, and how long nothing came of the connection at most; with a
+ * disk, "disk N" once, the highest number that was found on it, from which it goes on.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -94,6 +96,33 @@ static void *dirty(void *unused) {
             page = (page + 1) % pages;
         }
         usleep(5000);
+    }
+    return unused;
+}
+
+/* A block of the disk: "ANABRANC", its number, the time in ms since 1970, then numbers that follow from it. */
+static void *disk(void *unused) {
+    static uint64_t block[512] __attribute__((aligned(4096)));
+    unsigned rate = 1;
+    sscanf(word("disk"), "%u", &rate);
+    int file = -1;
+    for (int n = 0; n < 100 && (file = open("/dev/vda", O_RDWR | O_DIRECT | O_DSYNC | O_CLOEXEC)) < 0; n++) usleep(50000);
+    off_t blocks = lseek(file, 0, SEEK_END) / sizeof block;
+    if (file < 0 || !blocks) return printf("no disk\n"), NULL;
+    /* The places are far from each other, and are used again. */
+    off_t places = blocks < 1024 ? blocks : 1024, stride = blocks / places;
+    uint64_t number = 0, magic;
+    memcpy(&magic, "ANABRANC", 8);
+    for (off_t n = 0; n < places; n++)
+        if (pread(file, block, sizeof block, n * stride * sizeof block) == sizeof block && block[0] == magic && block[1] > number) number = block[1];
+    printf("disk %llu\n", (unsigned long long)number);
+    for (;;) {
+        struct timespec time;
+        clock_gettime(CLOCK_REALTIME, &time);
+        fill(block, sizeof block, ++number);
+        block[0] = magic, block[1] = number, block[2] = time.tv_sec * 1000ull + time.tv_nsec / 1000000;
+        if (pwrite(file, block, sizeof block, number * 389 % places * stride * sizeof block) != sizeof block) printf("WRITE FAILED: %s\n", strerror(errno));
+        usleep(1000000 / rate);
     }
     return unused;
 }
@@ -188,6 +217,7 @@ int main(void) {
         fill(malloc(bytes), bytes, 3);
     }
     if (word("dirty")) start(dirty);
+    if (word("disk")) start(disk);
     if (word("spin")) start(spin);
     if (word("fetch")) start(fetch);
     int port = -1;

@@ -4,6 +4,7 @@ pub mod args;
 mod failure;
 mod here;
 mod moving;
+mod protecting;
 mod waiting;
 
 use std::path::Path;
@@ -36,6 +37,13 @@ pub fn vm(args: &Vm) -> Outcome {
         VmCommand::Predict(args) => json::end(args.json, moving::predict(&store, args)),
         VmCommand::Move(args) => json::end(args.json, moving::migrate(&store, args)),
         VmCommand::Recover(args) => json::end(args.json, moving::recover(&store, args)),
+        VmCommand::Protect(args) => json::end(args.json, protecting::protect(&store, args)),
+        VmCommand::Unprotect(args) => json::end(args.json, protecting::unprotect(&store, args)),
+        VmCommand::Protection(args) => json::end(args.json, protecting::protection(&store, args)),
+        VmCommand::Failover(args) => json::end(args.json, protecting::failover(&store, args)),
+        VmCommand::Sync(args) => json::end(args.json, protecting::sync(&store, args)),
+        VmCommand::Failback(args) => json::end(args.json, protecting::failback(&store, args)),
+        VmCommand::Keep(args) => protecting::keep(&store, args),
         VmCommand::Guard(args) => moving::guard(&store, &args.name),
     }
 }

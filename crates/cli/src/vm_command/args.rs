@@ -16,7 +16,7 @@ use clap::{Args, Subcommand, ValueHint};
         Multipath TCP, while it runs. Before, `predict` measures what the guest changes and what each path \
         carries, and says how long it will take, or that it would never end. Afterwards, `move` says how \
         long the guest stood still, as QEMU counts and as the guest felt it. Whatever is killed meanwhile, \
-        one of the two hosts runs the machine. Disks have to be on storage that both hosts share.",
+        one of the two hosts runs the machine. Disks that the hosts do not share are copied, too.",
     after_help = "Examples, the first three at the destination:\n  \
         sudo anabranch vm agent                                 # waits for machines\n  \
         anabranch vm pair laptop                                # prints one line, a secret\n  \
@@ -59,6 +59,32 @@ pub enum VmCommand {
         about = "Settle a move that was interrupted, if its guard was killed too: one host runs it then"
     )]
     Recover(Named),
+    Protect(Protect),
+    #[command(about = "Show how far shadows are behind, of machines here and of those of other hosts")]
+    Protection(Shown),
+    #[command(about = "End the protection of a machine, which runs on; its shadow is removed")]
+    Unprotect(Named),
+    #[command(
+        about = "Take over a machine whose shadow is at this host: its source is not asked, and may be dead",
+        long_about = "Take over a machine whose shadow is at this host: its source is not asked, and may be \
+            dead.\n\n\
+            Nothing more comes in from then on, and the machine starts from the disks that are here. What \
+            was written in the time that is said to be missing is lost. If the source lives after all, two \
+            machines run until it hears of this: then the one there is ended, and what it wrote since is \
+            lost."
+    )]
+    Failover(Named),
+    Sync(Sync),
+    #[command(
+        about = "Give a machine back to the host it was taken over from, once `sync` has copied it there",
+        long_about = "Give a machine back to the host it was taken over from, once `sync` has copied it \
+            there.\n\n\
+            It stands still, all that it wrote is sent, and it starts there: nothing is lost. It is then \
+            protected again, in the first direction, if an agent runs at both hosts."
+    )]
+    Failback(Named),
+    #[command(hide = true)]
+    Keep(Keep),
     #[command(hide = true)]
     Guard(Guard),
 }
@@ -98,7 +124,8 @@ pub struct Run {
     #[arg(long, value_name = "TEXT")]
     pub append: Option<String>,
 
-    /// A disk; `:shared` if the destination has the same bytes at this path. May be given several times
+    /// A disk; `:shared` if other hosts have the same bytes at this path, otherwise it is copied when the
+    /// machine moves. May be given several times
     #[arg(long, value_name = "FILE[:raw|:qcow2][:shared]")]
     pub disk: Vec<String>,
 
@@ -212,7 +239,8 @@ pub struct Agent {
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     pub memory_max: Option<u64>,
 
-    /// Let guests have disks below this directory; may be given several times. Without it, they have none
+    /// Let guests have disks below this directory; may be given several times. Without it, they have none.
+    /// Disks that come with a machine, and shadows, are made in the first one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub disks: Vec<PathBuf>,
 
@@ -306,6 +334,88 @@ pub struct Way {
     /// The longest time for which the guest stands still at the end, as QEMU counts
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = pause)]
     pub max_pause: Span,
+}
+
+/// Protect a running machine: its disks are copied to a shadow at another host, and what it writes follows
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Protect a running machine: its disks are copied to a shadow at another host, and what it \
+        writes follows.\n\n\
+        Returns when the first copy is complete; a process of its own goes on. Writes do not wait for the \
+        shadow, which is some time behind: `vm protection` shows how much, as measured by a stamp that is \
+        read back from there. If this host is lost, `vm failover NAME` at the other one starts the machine \
+        from the shadow. The agent there needs --disks. A protection whose process was killed is taken up by \
+        the same command.",
+    after_help = "Examples:\n  \
+        sudo anabranch vm protect web --to rack --via eth0 --via wwan0\n  \
+        anabranch vm protection\n  \
+        sudo anabranch vm failover web     # at rack, when this host is lost\n  \
+        sudo anabranch vm sync web         # at rack, when it is back\n  \
+        sudo anabranch vm failback web     # at rack"
+)]
+pub struct Protect {
+    /// The name of the machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// The host of the shadow, one of `vm trust`
+    #[arg(long, value_name = "HOST")]
+    pub to: String,
+
+    /// Use this interface, and only interfaces that are named; repeat the option for each. Without it: all
+    /// that lead there
+    #[arg(long, value_name = "IFACE")]
+    pub via: Vec<String>,
+
+    /// Report on standard output as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copy a machine that was taken over back to the host it came from, and keep the copy up to date
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "The disks that are there are not trusted: all is copied. `vm failback` is next.")]
+pub struct Sync {
+    /// The name of the machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Another host; without it, the one that the machine was taken over from
+    #[arg(long, value_name = "HOST")]
+    pub to: Option<String>,
+
+    /// Use this interface, and only interfaces that are named; repeat the option for each. Without it: all
+    /// that lead there
+    #[arg(long, value_name = "IFACE")]
+    pub via: Vec<String>,
+
+    /// Report on standard output as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[expect(missing_docs, reason = "clap would show it as the help of the command")]
+#[derive(Args, Clone, Debug)]
+pub struct Shown {
+    /// The name of the machine; without it, all
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// One JSON object for each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Follow the copy of a protected machine. Started by `vm protect`
+#[derive(Args, Clone, Debug)]
+pub struct Keep {
+    /// The name of the machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Try again for a while if the other host is not ready
+    #[arg(long = "patient")]
+    pub is_patient: bool,
 }
 
 /// Settle the move of a mover that is killed. Started by `vm move`

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anabranch_house::random::random;
 use anabranch_machines::config::{Accelerator, Config, Disk, Format, Nic};
-use anabranch_machines::journal::Departure;
+use anabranch_machines::journal::{Departure, Guarded};
 use anabranch_machines::launch;
 use anabranch_machines::qmp::Qmp;
 use anabranch_machines::store::{Machine, Origin, Store};
@@ -118,6 +118,13 @@ pub(super) fn run(store: &Store, args: &Run) -> Outcome {
         return Err(Failure::usage(format!("there is a machine {name} here already: choose another name")));
     }
     check_settled(store, &name)?;
+    if let Some(protection) = store.protection(&name).map_err(failure)? {
+        return Err(Failure::other(format!(
+            "{name} has a shadow at {}, which may run it by now: `anabranch vm unprotect {name}` asks, and \
+             lets it run here if not",
+            protection.to
+        )));
+    }
     launch::installed().map_err(failure)?;
     let places = store.places(&name).map_err(failure)?;
     let mut started = launch::start(&config, &places, false, clock).map_err(failure)?;
@@ -242,6 +249,13 @@ pub(super) fn stop(store: &Store, name: &str) -> Outcome {
     if store.departure(name).map_err(failure)?.is_some_and(|departure| departure.state != Departure::Gone) {
         return Err(Failure::other(format!(
             "a move of {name} is not settled: `anabranch vm recover {name}` does that"
+        )));
+    }
+    let protection = store.protection(name).map_err(failure)?;
+    if protection.is_some_and(|protection| matches!(protection.state, Guarded::Copying | Guarded::Following))
+    {
+        return Err(Failure::other(format!(
+            "{name} is protected: `anabranch vm unprotect {name}` ends that first"
         )));
     }
     let socket = machine.look.as_ref().unwrap_or(&machine.qmp);

@@ -162,7 +162,7 @@ pub(super) fn migrate(store: &Store, args: &Move) -> Outcome {
 
 /// Starts the process that settles the move if this one is killed: it reads from a pipe whose other end only
 /// this process has.
-fn start_guard(store: &Store, name: &str) -> anabranch_machines::Result<Child> {
+pub(super) fn start_guard(store: &Store, name: &str) -> anabranch_machines::Result<Child> {
     let failed = |e: std::io::Error| {
         anabranch_machines::Error::Failed(format!("cannot start the guard of the move: {e}"))
     };

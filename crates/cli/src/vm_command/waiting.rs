@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::args::Agent;
 use super::failure::failure;
+use super::protecting::protect_again;
 use crate::exit::{Failure, Outcome};
 use crate::json;
 use crate::signals::stop_signals;
@@ -58,6 +59,9 @@ pub(super) fn agent(store: &Store, args: &Agent) -> Outcome {
     while !stop.load(Ordering::SeqCst) {
         if let Ok(event) = happens.recv_timeout(Duration::from_millis(100)) {
             tell(&event, args.json);
+            if let Event::Runs { name } = &event {
+                protect_again(store, name);
+            }
         }
     }
     drop(agent);

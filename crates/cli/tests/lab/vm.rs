@@ -1,5 +1,6 @@
 //! `anabranch vm` as processes: real machines that move between network namespaces over real links.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anabranch_net::testing;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -97,13 +99,41 @@ impl Bed {
 
     /// Starts a machine at `a`, and waits until it works.
     fn run(&self, name: &str, append: &str) {
+        self.run_with(name, append, &[]);
+    }
+
+    /// The same, with more options.
+    fn run_with(&self, name: &str, append: &str, more: &[&str]) {
         let (kernel, initrd) = (self.guest.join("vmlinuz"), self.guest.join("initrd"));
         let append = format!("console=ttyS0 quiet {append}");
         let mut command =
             self.command("a", &["run", name, "--tcg", "--memory", MEMORY, "--append", &append, "--json"]);
-        command.arg("--kernel").arg(kernel).arg("--initrd").arg(initrd);
+        command.arg("--kernel").arg(kernel).arg("--initrd").arg(initrd).args(more);
         run(command).expect(0);
         wait_until(60, || self.console("a", name).contains("READY"));
+    }
+
+    /// Makes a directory for disks of a host.
+    fn disks(&self, host: &str) -> PathBuf {
+        let dir = self.dir.path().join(format!("disks-{host}"));
+        fs::create_dir_all(&dir).expect("a directory");
+        dir
+    }
+
+    /// Makes a disk at `a`, a quarter of which is filled, and returns its path.
+    fn disk(&self, mb: usize) -> String {
+        let path = self.disks("a").join("disk.raw");
+        let filled = (mb << 20) / 4;
+        let mut bytes = vec![0_u8; mb << 20];
+        bytes[mb << 19..][..filled].copy_from_slice(&crate::common::noise(filled));
+        fs::write(&path, bytes).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    }
+
+    /// Returns the files for disks that a host has.
+    fn files(&self, host: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.disks(host)).expect("a directory");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
     }
 
     fn console(&self, host: &str, name: &str) -> String {
@@ -156,7 +186,26 @@ impl Drop for Bed {
         for host in ["a", "b"] {
             let _ = self.command(host, &["stop", "m"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
+        // What a test that failed has left, and nothing else has this directory.
+        for pid in processes(|words| words.contains(self.dir.path().to_str().expect("UTF-8"))) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
     }
+}
+
+/// Returns the numbers that the guest has written to its disk, and when it wrote each, ms, by its clock.
+fn ledger(path: &Path) -> BTreeMap<u64, u64> {
+    let bytes = fs::read(path).expect("a disk");
+    let word = |block: &[u8], n: usize| u64::from_le_bytes(block[8 * n..][..8].try_into().expect("8 bytes"));
+    let blocks = bytes.chunks_exact(4_096).filter(|block| block.starts_with(b"ANABRANC"));
+    blocks.map(|block| (word(block, 1), word(block, 2))).collect()
+}
+
+/// Returns the highest number up to which nothing is missing, of those that the guest has not written over.
+fn whole_until(ledger: &BTreeMap<u64, u64>) -> u64 {
+    let mut numbers = ledger.keys().copied();
+    let first = numbers.next().expect("a block");
+    numbers.zip(first + 1..).take_while(|(is, wanted)| is == wanted).last().map_or(first, |(last, _)| last)
 }
 
 fn event(done: &Done, name: &str) -> Value {
@@ -231,6 +280,151 @@ fn a_machine_arrives_though_a_link_is_lost() {
     assert!(moved["felt_ms"].as_u64().expect("it has a heartbeat") < 8_000, "{moved}");
     assert!(moved["paths"]["up2"].as_u64() > Some(40_000_000), "{moved}");
     assert_eq!(bed.settled("m", "cut"), "b");
+}
+
+/// A disk of one host alone goes along, while the guest writes to it; a mover that is killed leaves nothing.
+#[test]
+fn a_machine_takes_its_disk_along() {
+    let _alone = testing::alone();
+    let Some(bed) = Bed::new("vm-disk", 300) else { return };
+    let disk = bed.disk(32);
+    bed.run_with("m", "disk=50", &["--disk", &disk]);
+    let no_room = bed.agent("b", &[]);
+    let done = run(bed.movement("a", "b", &["--no-predict"])).expect(1);
+    assert!(done.err.contains("needs --disks with a directory for it"), "{}", done.err);
+    drop(no_room);
+    let _agent = bed.agent("b", &["--disks", bed.disks("b").to_str().expect("UTF-8")]);
+
+    let moving = spawn(bed.movement("a", "b", &["--no-predict"]));
+    moving.wait_event(|event| event["event"] == "progress" && event["state"] == "disks");
+    moving.signal(Signal::SIGKILL);
+    let _ = moving.end();
+    assert_eq!(bed.settled("m", "killed while the disk is copied"), "a");
+    wait_until(20, || bed.files("b").is_empty());
+
+    let moved =
+        event(&run(bed.movement("a", "b", &[&["--no-predict"], &BOTH[..]].concat())).expect(0), "moved");
+    let carried = |device: &str| moved["paths"][device].as_u64().unwrap_or(0);
+    assert!(carried("up1") + carried("up2") > 8_000_000 && carried("up2") > 1_000_000, "{moved}");
+    assert_eq!(bed.settled("m", "with its disk"), "b");
+    let written = |host: &str| ledger(&bed.files(host)[0]);
+    let left = *written("a").keys().last().expect("a block");
+    wait_until(20, || *written("b").keys().last().expect("a block") > left + 50);
+    bed.vm("b", &["stop", "m"]).expect(0);
+    let came = written("b");
+    assert_eq!(whole_until(&came), *came.keys().last().expect("a block"), "a block is missing");
+    assert!(!bed.console("b", "m").contains("WRITE FAILED"));
+    let noise =
+        |host: &str| fs::read(&bed.files(host)[0]).expect("a disk")[16 << 20..][4_096..64 << 10].to_vec();
+    assert!(noise("a") == noise("b"));
+}
+
+/// Returns the processes whose words, with a space between two, are wanted.
+fn processes(is_wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+    let is_it = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        is_wanted(&String::from_utf8_lossy(&words).replace('\0', " "))
+    };
+    let entries = fs::read_dir("/proc").expect("processes").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_it).map(Pid::from_raw).collect()
+}
+
+/// A host fails, its machine goes on from its shadow with what is said to be there, and returns without a
+/// loss.
+#[test]
+fn a_machine_outlives_its_host_and_comes_back() {
+    let _alone = testing::alone();
+    let Some(bed) = Bed::new("vm-protect", 300) else { return };
+    let disk = bed.disk(32);
+    bed.run_with("m", "disk=50", &["--disk", &disk]);
+    let dir = |name: &str| bed.disks(name).to_str().expect("UTF-8").to_owned();
+    let mut there = bed.agent("b", &["--disks", &dir("b")]);
+    let shadow = bed.dir.path().join("b/machines/m/shadow").to_str().expect("UTF-8").to_owned();
+    let refused = |host: &str, words: &[&str], code: i32, said: &str| {
+        let done = bed.vm(host, words).expect(code);
+        assert!(done.err.contains(said), "{words:?}: {}", done.err);
+    };
+    refused("b", &["failover", "m"], 2, "there is no shadow of a machine `m` here");
+    refused("a", &["failback", "m"], 1, "has no shadow that follows it");
+    refused("a", &["sync", "m"], 1, "was not taken over here");
+    refused("a", &["unprotect", "m"], 1, "is not protected");
+
+    let protect = ["protect", "m", "--to", "b", "--json", "--via", "up1", "--via", "up2"];
+    bed.vm("a", &protect).expect(0);
+    bed.vm("a", &["unprotect", "m"]).expect(0);
+    assert!(bed.files("b").is_empty() && processes(|words| words.contains(&shadow)).is_empty());
+    bed.vm("a", &protect).expect(0);
+    refused("a", &protect, 1, "is protected already");
+    refused("a", &["stop", "m"], 1, "is protected");
+    refused("a", &["move", "m", "--to", "b"], 1, "is protected");
+    let shown = || event(&bed.vm("a", &["protection", "m", "--json"]).expect(0), "protection");
+    // A keeper that is killed is missed, and the next one takes the copy up.
+    let keeper = format!("keep m --state {}", bed.dir.path().join("a").display());
+    let keepers = processes(|words| words.contains(&keeper));
+    assert_eq!(keepers.len(), 1, "{keeper}");
+    kill(keepers[0], Signal::SIGKILL).expect("killed");
+    wait_until(20, || shown()["is_kept"] == false && shown()["lag_ms"].as_u64() > Some(1_000));
+    let sent = shown()["sent_bytes"].as_u64().expect("bytes");
+    bed.vm("a", &protect).expect(0);
+    wait_until(20, || shown()["lag_ms"].as_u64() < Some(1_000));
+    assert!(shown()["sent_bytes"].as_u64() >= Some(sent), "it was taken up, not begun again");
+
+    // An agent that is killed is not needed for the copy, and the next one knows the shadow.
+    there.signal(Signal::SIGKILL);
+    let _ = there.end();
+    there = bed.agent("b", &["--disks", &dir("b")]);
+    wait_until(20, || shown()["is_kept"] == true && shown()["lag_ms"].as_u64() < Some(1_000));
+
+    let began = std::time::Instant::now();
+    let lag = shown()["lag_ms"].as_u64().expect("a lag");
+    let pid = event(&bed.vm("a", &["ls", "--json"]).expect(0), "machine")["pid"].as_i64().expect("a process");
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("killed");
+    let lag = lag + began.elapsed().as_millis() as u64;
+    bed.vm("b", &["failover", "m", "--json"]).expect(0);
+    refused("b", &["failover", "m"], 1, "was taken over before");
+    refused("a", &["run", "m", "--kernel", "/dev/null"], 1, "has a shadow at b");
+    let found = |host: &str| {
+        let console = bed.console(host, "m");
+        let line = console.lines().rev().find_map(|line| line.strip_prefix("disk "));
+        line.and_then(|line| line.trim().parse::<u64>().ok())
+    };
+    wait_until(60, || found("b").is_some());
+    let (before, after) = (ledger(Path::new(&disk)), ledger(&bed.files("b")[0]));
+    let (_, last) = before.last_key_value().expect("a block");
+    let oldest = after.keys().last().expect("a block").saturating_sub(1_000);
+    let certain = before.iter().filter(|(number, at)| **number > oldest && **at + lag <= *last);
+    let missing: Vec<_> = certain.filter(|(number, _)| !after.contains_key(number)).collect();
+    assert!(missing.is_empty(), "{lag} ms were said to be missing, but {missing:?} are, of {last}");
+    assert!(after.len() > 100, "{}", after.len());
+
+    let _here = bed.agent("a", &["--disks", &dir("back")]);
+    bed.vm("b", &["sync", "m", "--json"]).expect(0);
+    bed.vm("b", &["failback", "m", "--json"]).expect(0);
+    assert_eq!(bed.state("b", "m"), "moved");
+    let gone = ledger(&bed.files("b")[0]);
+    // The first one is of its first start.
+    wait_until(60, || bed.console("a", "m").matches("disk ").count() > 1);
+    assert_eq!(found("a"), gone.keys().last().copied(), "nothing is lost on the way back");
+    assert_eq!(
+        whole_until(&ledger(Path::new(&disk))),
+        *before.keys().last().expect("one"),
+        "the old disk is left"
+    );
+    wait_until(60, || {
+        let shown = bed.vm("a", &["protection", "m", "--json"]).expect(0);
+        shown.out.contains("\"following\"") && shown.out.contains("\"to\":\"b\"")
+    });
+    assert_eq!(bed.files("b").len(), 2, "what was left, and the new shadow");
+
+    // A source that is taken over although it lives is ended, and does not come back by itself.
+    bed.vm("b", &["failover", "m", "--json"]).expect(0);
+    wait_until(20, || bed.state("a", "m") == "ended");
+    assert_eq!(shown()["state"], "lost");
+    assert_eq!(bed.state("b", "m"), "running");
+    refused("a", &["unprotect", "m"], 1, "b has taken m over");
+    refused("a", &["protect", "m", "--to", "b"], 1, "does not run here: a failback there brings it back");
+    drop(there);
 }
 
 /// Kills the mover, and the agent, at several steps; each time exactly one guest runs in the end.

@@ -304,12 +304,14 @@ impl Connection<'_> {
             }
             Ask::Put { sha256, bytes } => self.take_image(&sha256, bytes),
             Ask::Prepare(prepare) => {
-                let port = arrivals.prepare(&self.client, &prepare)?;
+                let ready = arrivals.prepare(&self.client, &prepare)?;
                 let (name, client) = (prepare.config.name.clone(), self.client.clone());
                 self.report(Event::Comes { name, client });
                 self.prepared.insert(prepare.id);
-                Ok(Told::Ready { port })
+                Ok(ready)
             }
+            Ask::Shadow(prepare) => arrivals.shadow(&self.client, &prepare),
+            Ask::Follow { id, is_whole, lag_ms } => arrivals.follow(&self.client, &id, is_whole, lag_ms),
             Ask::Decide { id, asked } => {
                 let Decided { told, name, note } = arrivals.decide(&self.client, &id, asked, at)?;
                 note.into_iter().for_each(|note| self.report(Event::Notice(note)));

@@ -17,13 +17,15 @@ use anabranch_net::private_file::{Access, PrivateDir};
 use serde_json::{Value, json};
 
 use crate::beat::Listener;
-use crate::config::{Config, Places, nic_id};
+use crate::config::{Config, Places, disk_node, nic_id};
+use crate::disks;
 use crate::error::{Error, Result};
 use crate::journal::{Arrival, Asked, Departure, Start, answer, started};
 use crate::launch;
 use crate::limits::{Allowed, check_opened};
 use crate::memory::available_bytes;
 use crate::qmp::{Qmp, Version};
+use crate::shadow;
 use crate::store::{Incoming, Machine, Origin, Store};
 use crate::wire::{MoveId, Prepare, Told};
 
@@ -64,9 +66,9 @@ pub(crate) struct Decided {
 /// All machines that come to this host.
 pub(crate) struct Arrivals {
     pub(crate) store: Store,
-    allowed: Allowed,
-    clock: Clock,
-    qemu: Version,
+    pub(crate) allowed: Allowed,
+    pub(crate) clock: Clock,
+    pub(crate) qemu: Version,
     live: Mutex<BTreeMap<MoveId, Live>>,
 }
 
@@ -96,6 +98,14 @@ impl Arrivals {
     fn settle(&self, mut arrival: Incoming) -> Result<Option<String>> {
         match arrival.state {
             Arrival::Running => Ok(None),
+            // The storage daemon has gone on without an agent, and its source asks for it.
+            Arrival::Waiting if arrival.shadow.is_some() => Ok(None),
+            Arrival::Starting if arrival.shadow.is_some() => {
+                // A failover may be under way, which does the same.
+                let Some(_lock) = self.store.lock(&arrival.name)? else { return Ok(None) };
+                shadow::run(&self.store, &mut arrival, self.clock)?;
+                Ok(Some("runs".to_owned()))
+            }
             Arrival::Waiting | Arrival::Refused => {
                 self.set(&mut arrival, Arrival::Refused)?;
                 self.give_up(None, &arrival)?;
@@ -119,7 +129,7 @@ impl Arrivals {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MoveId, Live>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<MoveId, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,7 +140,7 @@ impl Arrivals {
 
     /// Returns the memory that a machine can have. What waits has not taken its memory yet; what runs has,
     /// and counts against the user's limit for as long as its QEMU lives.
-    fn memory_left(&self, live: &BTreeMap<MoveId, Live>) -> u64 {
+    pub(crate) fn memory_left(&self, live: &BTreeMap<MoveId, Live>) -> u64 {
         let coming: u64 = live.values().map(|live| live.memory_bytes).sum();
         let free = available_bytes().unwrap_or(u64::MAX).saturating_sub(SPARE_BYTES).saturating_sub(coming);
         let Some(most) = self.allowed.memory_bytes else { return free };
@@ -148,10 +158,14 @@ impl Arrivals {
         machines.filter(lives).filter_map(|machine| machine.config).map(|config| config.memory_mb << 20).sum()
     }
 
-    /// Starts a QEMU that waits for a machine's state, and returns the port at which it waits.
-    pub(crate) fn prepare(&self, client: &str, prepare: &Prepare) -> Result<u16> {
+    /// Starts a QEMU that waits for a machine's state, and tells the ports at which it waits.
+    pub(crate) fn prepare(&self, client: &str, prepare: &Prepare) -> Result<Told> {
         let Prepare { id, config, .. } = prepare;
         let config = self.allowed.check(&self.store, self.qemu, config)?;
+        let (config, disks) = match self.allowed.disks.first() {
+            Some(dir) => disks::place(&config, id, dir),
+            None => (config, Vec::new()),
+        };
         let mut live = self.lock();
         if let Some(known) = self.store.arrival(id)? {
             return Err(Error::Refused(format!("the move {id} is over here: {:?}", known.state)));
@@ -192,12 +206,16 @@ impl Arrivals {
             client: client.to_owned(),
             name: config.name.clone(),
             state: Arrival::Waiting,
+            disks,
+            shadow: None,
         };
         self.store.set_arrival(&arrival)?;
-        match self.start(prepare, &config) {
-            Ok((started, port)) => {
+        let started =
+            disks::make(&arrival.disks, &prepare.disk_bytes).and_then(|()| self.start(prepare, &config));
+        match started {
+            Ok((started, ready)) => {
                 live.insert(id.clone(), started);
-                Ok(port)
+                Ok(ready)
             }
             Err(e) => {
                 self.set(&mut arrival, Arrival::Refused)?;
@@ -207,7 +225,7 @@ impl Arrivals {
         }
     }
 
-    fn start(&self, prepare: &Prepare, config: &Config) -> Result<(Live, u16)> {
+    fn start(&self, prepare: &Prepare, config: &Config) -> Result<(Live, Told)> {
         let places = self.store.places(&config.name)?;
         put_key(&places, &prepare.key)?;
         let mut machine = Machine {
@@ -229,12 +247,13 @@ impl Arrivals {
             .store
             .put(&machine)
             .and_then(|()| check_opened(&mut qmp, config))
-            .and_then(|()| listen(&mut qmp, &places, prepare, self.clock));
+            .and_then(|()| listen(&mut qmp, &places, prepare, self.clock))
+            .and_then(|port| Ok(Told::Ready { port, disks: take_disks(&mut qmp, config, prepare.ipv6)? }));
         match listening {
-            Ok(port) => {
+            Ok(ready) => {
                 let beat = Listener::begin(&places.beat(), self.clock).ok();
                 let memory_bytes = config.memory_mb << 20;
-                Ok((Live { qmp: Some(qmp), child: Some(child), beat, resumed: None, memory_bytes }, port))
+                Ok((Live { qmp: Some(qmp), child: Some(child), beat, resumed: None, memory_bytes }, ready))
             }
             Err(e) => {
                 let _ = child.kill();
@@ -258,6 +277,9 @@ impl Arrivals {
         };
         if arrival.client != client {
             return Err(Error::Refused("this is the move of another client".to_owned()));
+        }
+        if arrival.shadow.is_some() {
+            return self.decide_shadow(&arrival, asked, self.memory_left(&live), &told);
         }
         let is_asked = arrival.state == Arrival::Waiting && asked == Asked::Resume;
         let is_whole = match live.get_mut(id) {
@@ -306,6 +328,7 @@ impl Arrivals {
         let connected = held.map_or_else(|| Qmp::connect(&places.qmp(), self.clock), Ok);
         let (start, note) = match connected {
             Ok(mut qmp) => {
+                disks::stop_serving(&mut qmp);
                 let (start, note) = run(&mut qmp, self.clock)?;
                 if start == Start::Ran {
                     self.set(arrival, started(start))?;
@@ -347,6 +370,7 @@ impl Arrivals {
             _ => {}
         }
         remove_key(&places);
+        disks::remove(&arrival.disks);
         if is_its {
             self.store.forget(&arrival.name)?;
         }
@@ -436,12 +460,19 @@ pub(crate) fn use_key(qmp: &mut Qmp, places: &Places, endpoint: &str) -> Result 
 }
 
 /// Sets which of QEMU's ways of migration are used. Both ends have to have the same.
-pub(crate) fn set_capabilities(qmp: &mut Qmp, auto_converge: bool, post_copy: bool) -> Result {
+pub(crate) fn set_capabilities(
+    qmp: &mut Qmp,
+    auto_converge: bool,
+    post_copy: bool,
+    has_disks: bool,
+) -> Result {
     let wanted = [
         ("events", true),
         ("return-path", true),
         ("auto-converge", auto_converge),
         ("postcopy-ram", post_copy),
+        // The copies of disks end while the guest stands still, before QEMU gives the disks away.
+        ("pause-before-switchover", has_disks),
     ];
     let list: Vec<Value> =
         wanted.iter().map(|(name, state)| json!({"capability": name, "state": state})).collect();
@@ -451,7 +482,7 @@ pub(crate) fn set_capabilities(qmp: &mut Qmp, auto_converge: bool, post_copy: bo
 /// Lets a QEMU wait for the state of another one, and returns the port.
 fn listen(qmp: &mut Qmp, places: &Places, prepare: &Prepare, clock: Clock) -> Result<u16> {
     use_key(qmp, places, "server")?;
-    set_capabilities(qmp, false, prepare.post_copy)?;
+    set_capabilities(qmp, false, prepare.post_copy, !prepare.disk_bytes.is_empty())?;
     qmp.execute("migrate-set-parameters", json!({"tls-creds": KEY_ID}))?;
     let host = if prepare.ipv6 { "[::]" } else { "0.0.0.0" };
     qmp.execute("migrate-incoming", json!({"uri": format!("tcp:{host}:0,mptcp=on")}))?;
@@ -467,6 +498,13 @@ fn listen(qmp: &mut Qmp, places: &Places, prepare: &Prepare, clock: Clock) -> Re
         }
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Lets a QEMU take the bytes of disks that are not shared, and returns the port.
+fn take_disks(qmp: &mut Qmp, config: &Config, ipv6: bool) -> Result<Option<u16>> {
+    let own = config.disks.iter().enumerate().filter(|(_, disk)| !disk.shared);
+    let nodes: Vec<_> = own.map(|(n, _)| (disk_node(n), disks::export_name(n))).collect();
+    if nodes.is_empty() { Ok(None) } else { disks::serve(qmp, &nodes, ipv6).map(Some) }
 }
 
 /// Waits until all that a machine needs to run is there; returns whether it is.

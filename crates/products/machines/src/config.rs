@@ -18,7 +18,7 @@ const MEMORY_MB_MAX: u64 = 4 << 20;
 /// The most processors of a machine.
 const CPUS_MAX: u16 = 512;
 /// The most disks or network cards.
-const DEVICES_MAX: usize = 8;
+pub(crate) const DEVICES_MAX: usize = 8;
 
 /// How the processor of the guest is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +40,8 @@ pub struct Disk {
     /// The format.
     #[serde(default)]
     pub format: Format,
-    /// Whether both hosts see the same bytes at this path: a network file system, a shared LUN. Only such a
-    /// machine moves.
+    /// Whether both hosts see the same bytes at this path: a network file system, a shared LUN. Any other
+    /// disk is copied.
     #[serde(default)]
     pub shared: bool,
 }
@@ -240,8 +240,8 @@ impl Config {
             json!({"driver": "virtserialport", "bus": "ports.0", "chardev": "beat", "name": HEARTBEAT});
         add("-device", port.to_string());
         for (n, disk) in self.disks.iter().enumerate() {
-            let (format, node) =
-                (if disk.format == Format::Raw { "raw" } else { "qcow2" }, format!("disk{n}"));
+            let format = if disk.format == Format::Raw { "raw" } else { "qcow2" };
+            let node = disk_node(n);
             let file = json!({"driver": "file", "filename": disk.path});
             let mut block = json!({"driver": format, "node-name": node, "file": file});
             if waits && disk.format == Format::Qcow2 {
@@ -249,7 +249,7 @@ impl Config {
                 block["backing"] = serde_json::Value::Null;
             }
             add("-blockdev", block.to_string());
-            add("-device", json!({"driver": "virtio-blk-pci", "drive": format!("disk{n}")}).to_string());
+            add("-device", json!({"driver": "virtio-blk-pci", "drive": disk_node(n)}).to_string());
         }
         for (n, nic) in self.nics.iter().enumerate() {
             add("-netdev", nic.backend(n));
@@ -266,6 +266,12 @@ impl Config {
     }
 }
 
+/// Returns the name of a disk in QEMU.
+#[must_use]
+pub fn disk_node(n: usize) -> String {
+    format!("disk{n}")
+}
+
 /// Returns the name of a network card in QEMU.
 #[must_use]
 pub fn nic_id(n: usize) -> String {
@@ -273,7 +279,7 @@ pub fn nic_id(n: usize) -> String {
 }
 
 /// Returns a path as the value of an option of QEMU, in which a comma ends a value.
-fn comma(path: &Path) -> String {
+pub(crate) fn comma(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 

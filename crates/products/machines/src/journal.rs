@@ -118,6 +118,50 @@ pub const fn answer(arrival: Option<Arrival>, asked: Asked, is_whole: bool) -> A
     }
 }
 
+/// What the source of a protection has written: its machine is copied to a *shadow*, the disks of a machine
+/// that waits at another host in [`Arrival::Waiting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Guarded {
+    /// The first copy is not complete, and the shadow cannot be used.
+    Copying,
+    /// What the guest writes follows.
+    Following,
+    /// The machine is about to be given to the host of its shadow, by the rules of a move.
+    Leaving,
+    /// The machine was taken over by the host of its shadow. It does not run here, and its disks here are
+    /// never used again.
+    Lost,
+}
+
+/// What the source of a protection does when it has heard of its shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The shadow waits: it goes on.
+    Go,
+    /// The shadow runs, or may: the machine here is ended at once.
+    Fence,
+    /// There is no shadow any more, and there will be none without a new first copy. The machine runs on.
+    Unprotected,
+}
+
+/// Decides what the source of a protection does when it has heard the word of the other host; `None` if that
+/// does not know the shadow.
+///
+/// A failover is the command of a person at the host of the shadow: that host writes [`Arrival::Starting`]
+/// without being asked by a source, and asks nobody, as the source may be dead. If it is not, two guests run
+/// from then on until the source hears of it: the one of the source is the one that ends. So a source that
+/// has once written [`Guarded::Lost`] never runs the machine again, and one that has not heard anything shows
+/// a lag that grows.
+#[must_use]
+pub const fn heard(word: Option<Arrival>) -> Heard {
+    match word {
+        Some(Arrival::Waiting) => Heard::Go,
+        Some(Arrival::Starting | Arrival::Running) => Heard::Fence,
+        Some(Arrival::Refused) | None => Heard::Unprotected,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -316,5 +360,165 @@ mod tests {
         assert_eq!(answer(Some(Arrival::Running), Asked::Abort, true), Arrival::Running);
         assert_eq!(answer(Some(Arrival::Starting), Asked::Abort, true), Arrival::Starting);
         assert_eq!(next(Departure::Given, Some(Arrival::Starting)), Next::Ask);
+    }
+
+    /// A protection as a whole: the record of each end, both guests, and what was said.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Pair {
+        guarded: Option<Guarded>,
+        departure: Option<Departure>,
+        arrival: Option<Arrival>,
+        /// Whether the other host knows that the first copy is complete.
+        is_whole: bool,
+        runs_here: bool,
+        runs_there: bool,
+        /// The host of the source has failed, for ever.
+        is_dead: bool,
+        /// A person has taken the machine over.
+        is_taken: bool,
+        asked: BTreeSet<Asked>,
+        words: BTreeSet<Arrival>,
+    }
+
+    impl Pair {
+        fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+            let mut next = self.clone();
+            change(&mut next);
+            next
+        }
+
+        /// All that can happen next. A keeper or a command that is killed is one that takes no further step.
+        fn steps(&self) -> Vec<Self> {
+            let mut all = vec![self.with(|p| p.words.extend(p.arrival))];
+            for asked in &self.asked {
+                let arrival = answer(self.arrival, *asked, self.is_whole);
+                all.push(self.with(|p| {
+                    p.arrival = p.arrival.map(|_| arrival);
+                    p.words.extend((arrival != Arrival::Starting).then_some(arrival));
+                }));
+            }
+            match self.arrival {
+                // The command of a person, which asks no source.
+                Some(Arrival::Waiting) => all.push(self.with(|p| {
+                    p.arrival = Some(answer(p.arrival, Asked::Resume, p.is_whole));
+                    p.is_taken = p.arrival == Some(Arrival::Starting);
+                })),
+                Some(Arrival::Starting) => all.push(self.with(|p| p.runs_there = true)),
+                _ => {}
+            }
+            if self.arrival == Some(Arrival::Starting) && self.runs_there {
+                all.push(self.with(|p| p.arrival = Some(started(Start::Ran))));
+            }
+            if !self.is_dead {
+                self.source(&mut all);
+                all.push(self.with(|p| {
+                    p.is_dead = true;
+                    p.runs_here = false;
+                }));
+            }
+            all
+        }
+
+        fn source(&self, all: &mut Vec<Self>) {
+            match (self.guarded, self.departure) {
+                (Some(Guarded::Copying), _) if self.is_whole => {
+                    all.push(self.with(|p| p.guarded = Some(Guarded::Following)));
+                }
+                (Some(Guarded::Copying), _) => {
+                    all.push(self.with(|p| p.is_whole = p.arrival == Some(Arrival::Waiting)));
+                }
+                (Some(Guarded::Following), _) => {
+                    all.push(self.with(|p| p.guarded = Some(Guarded::Leaving)));
+                }
+                (Some(Guarded::Leaving), None) => all.push(self.with(|p| {
+                    p.departure = Some(Departure::Moving);
+                    p.runs_here = false;
+                })),
+                (_, Some(Departure::Moving)) => {
+                    all.push(self.with(|p| p.departure = Some(Departure::Given)));
+                    all.push(self.with(|p| {
+                        (p.departure, p.runs_here) = (None, true);
+                        p.asked.insert(Asked::Abort);
+                    }));
+                }
+                (_, Some(Departure::Given)) => {
+                    for asked in [Asked::Resume, Asked::Abort] {
+                        all.push(self.with(|p| {
+                            p.asked.insert(asked);
+                        }));
+                    }
+                    for word in &self.words {
+                        match next(Departure::Given, Some(*word)) {
+                            Next::Stay => all.push(self.with(|p| {
+                                (p.guarded, p.departure, p.runs_here) = (None, None, true);
+                            })),
+                            Next::Leave => all.push(self.with(|p| p.departure = Some(Departure::Gone))),
+                            Next::Ask => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+            // The keeper hears it, or the answer to a request to give the shadow up says it.
+            let hears = self.guarded.is_some() && self.departure.is_none();
+            if hears && self.words.iter().any(|word| heard(Some(*word)) == Heard::Fence) {
+                all.push(self.with(|p| {
+                    p.guarded = Some(Guarded::Lost);
+                    p.runs_here = false;
+                }));
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_failover_lets_two_run_and_then_the_source_ends() {
+        let start = Pair {
+            guarded: Some(Guarded::Copying),
+            departure: None,
+            arrival: Some(Arrival::Waiting),
+            is_whole: false,
+            runs_here: true,
+            runs_there: false,
+            is_dead: false,
+            is_taken: false,
+            asked: BTreeSet::new(),
+            words: BTreeSet::new(),
+        };
+        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+        let mut edges: Vec<(Pair, Pair)> = Vec::new();
+        while let Some(pair) = open.pop() {
+            if !seen.insert(pair.clone()) {
+                continue;
+            }
+            assert!(!(pair.runs_here && pair.runs_there) || pair.is_taken, "{pair:?}");
+            assert!(!pair.runs_there || pair.is_whole, "an incomplete copy runs: {pair:?}");
+            assert!(pair.guarded != Some(Guarded::Lost) || !pair.runs_here, "{pair:?}");
+            for next in pair.steps() {
+                edges.push((pair.clone(), next.clone()));
+                open.push(next);
+            }
+        }
+        // One guest alone can run in the end, unless the source is dead and the shadow is not complete, or
+        // given up.
+        let mut good: BTreeSet<Pair> = seen.iter().filter(|p| p.runs_here != p.runs_there).cloned().collect();
+        loop {
+            let more: Vec<Pair> = edges
+                .iter()
+                // It must not take the death of the source.
+                .filter(|(a, b)| good.contains(b) && !good.contains(a) && a.is_dead == b.is_dead)
+                .map(|(a, _)| a.clone())
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            good.extend(more);
+        }
+        for pair in seen.difference(&good) {
+            assert!(
+                pair.is_dead && (!pair.is_whole || pair.arrival == Some(Arrival::Refused)),
+                "stuck: {pair:?}"
+            );
+        }
+        assert!(seen.len() > 200, "{}", seen.len());
     }
 }

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::config::{Config, Places};
 use crate::error::{Error, Result};
 use crate::qmp::{OLDEST, Qmp, Version};
+use crate::store::Machine;
 
 /// The program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -75,19 +76,29 @@ pub struct Started {
 /// # Errors
 /// If it does not start: with the last line that it said.
 pub fn start(config: &Config, places: &Places, waits: bool, clock: Clock) -> Result<Started> {
-    let messages = places.messages();
-    let failed = |e| Error::of_path(&messages, &e);
-    let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&messages);
-    let log = log.map_err(failed)?;
     // Sockets of an earlier QEMU of this name would be taken for those of this one.
-    for path in [places.qmp(), places.look(), places.beat()] {
+    for path in [places.look(), places.beat()] {
         let _ = fs::remove_file(path);
     }
     let mut command = Command::new(PROGRAM);
-    command.args(config.arguments(places, waits)).stdin(Stdio::null());
-    command.stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0);
-    let mut child = command.spawn().map_err(|e| Error::NotFound(format!("cannot run {PROGRAM}: {e}")))?;
-    match greet(&mut child, places, clock) {
+    command.args(config.arguments(places, waits));
+    spawn(command, &places.qmp(), &places.messages(), clock)
+}
+
+/// Starts a program of QEMU that outlives this one, and waits until it answers at its QMP socket. Its
+/// messages go to a file.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn spawn(mut command: Command, socket: &Path, messages: &Path, clock: Clock) -> Result<Started> {
+    let failed = |e| Error::of_path(messages, &e);
+    let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(messages);
+    let log = log.map_err(failed)?;
+    let _ = fs::remove_file(socket);
+    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.spawn().map_err(|e| Error::NotFound(format!("cannot run {program}: {e}")))?;
+    match greet(&mut child, socket, messages, clock) {
         Ok(qmp) => Ok(Started { child, qmp }),
         Err(e) => {
             let _ = child.kill();
@@ -97,16 +108,16 @@ pub fn start(config: &Config, places: &Places, waits: bool, clock: Clock) -> Res
     }
 }
 
-fn greet(child: &mut Child, places: &Places, clock: Clock) -> Result<Qmp> {
+fn greet(child: &mut Child, socket: &Path, messages: &Path, clock: Clock) -> Result<Qmp> {
     let deadline = clock.now() + START;
     loop {
-        match Qmp::connect(&places.qmp(), clock) {
+        match Qmp::connect(socket, clock) {
             Ok(qmp) => return Ok(qmp),
             Err(e) if clock.now() > deadline => return Err(e),
             Err(_) => {}
         }
         if let Ok(Some(status)) = child.try_wait() {
-            let said = fs::read_to_string(places.messages()).unwrap_or_default();
+            let said = fs::read_to_string(messages).unwrap_or_default();
             let last =
                 said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing").to_owned();
             return Err(Error::Refused(format!("QEMU ends at once ({status}): {last}")));
@@ -146,6 +157,27 @@ pub fn end(mut qmp: Qmp, clock: Clock) -> Result {
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Ends the QEMU of a machine that may not run, in the hardest way that there is: what it writes is lost in
+/// any case, and each moment counts.
+///
+/// # Errors
+/// If it does not end.
+pub(crate) fn kill(machine: &Machine, clock: Clock) -> Result {
+    let is_its = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(&*machine.qmp.to_string_lossy())
+    };
+    if let Some(pid) = machine.pid.filter(is_its) {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL);
+        return Ok(());
+    }
+    match Qmp::connect(machine.look.as_ref().unwrap_or(&machine.qmp), clock) {
+        Ok(qmp) => end(qmp, clock),
+        Err(Error::NotFound(_)) => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// Whether a QEMU still listens at its socket.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 use crate::arrivals::{KEY_ID, put_key, set_capabilities, use_key};
 use crate::beat::Listener;
 use crate::config::Config;
+use crate::disks::{self, Node, Server};
 use crate::error::{Error, Result};
-use crate::journal::Departure;
+use crate::journal::{Departure, Guarded};
 use crate::launch;
 use crate::model::{Prediction, TIMES_MAX};
 use crate::outlook::{Outlook, Survey, measure};
@@ -38,6 +39,8 @@ pub const PAUSE_MAX: Span = Span::from_millis(300);
 const LOCK: Span = Span::from_secs(8);
 /// The time between two looks at QEMU.
 const LOOK: Span = Span::from_millis(200);
+/// The same while disks are copied.
+const LOOK_DISKS: Duration = Duration::from_millis(100);
 /// After this time every path that was named has to carry something.
 const JOIN: Span = Span::from_secs(4);
 /// A path that carries nothing for this long while others do is lost.
@@ -73,15 +76,15 @@ pub struct Options {
 /// How far a move is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// QEMU's word for it.
+    /// QEMU's word for it; `disks` while these are copied, before the memory.
     pub state: String,
     /// The time since the beginning, ms.
     pub elapsed_ms: u64,
     /// The number of the pass over the memory, from 1.
     pub pass: u64,
-    /// What remains to be sent, bytes of memory.
+    /// What remains to be sent, bytes of memory or of disks.
     pub remaining_bytes: u64,
-    /// The memory, bytes.
+    /// The memory, bytes; while disks are copied, their length.
     pub memory_bytes: u64,
     /// What was sent.
     pub sent_bytes: u64,
@@ -157,8 +160,10 @@ enum Copied {
 #[derive(Default)]
 struct Watch {
     began: Time,
-    /// The port at which the QEMU at the destination listens.
-    port: u16,
+    /// The ports at which the QEMU at the destination listens.
+    ports: Vec<u16>,
+    /// The disks that are copied, too.
+    disks: Vec<Node>,
     carried: Carried,
     /// What each link had carried, and when that grew.
     grew: BTreeMap<String, (u64, Time)>,
@@ -195,6 +200,12 @@ pub fn run(store: &Store, name: &str, options: &Options, program: &mut Program<'
     if store.departure(name)?.is_some_and(|departure| departure.state != Departure::Gone) {
         settle::recover(store, name, WORD, clock)?;
         (program.events)(Event::Note("an earlier move was interrupted, and has been settled".to_owned()));
+    }
+    if store.protection(name)?.is_some_and(|protection| protection.state != Guarded::Lost) {
+        return Err(Error::Refused(format!(
+            "{name} is protected, and its shadow would follow the wrong machine: `anabranch vm unprotect \
+             {name}` first"
+        )));
     }
     let mut mover = Mover::prepare(store, name, options, program, clock)?;
     mover.config()?;
@@ -345,18 +356,29 @@ impl<'a, 'p> Mover<'a, 'p> {
         Ok(config)
     }
 
-    /// Has the destination wait, and copies the memory.
+    /// Has the destination wait, and copies disks and memory.
     fn copy(&mut self, config: Config, key: String) -> Result<(Watch, Option<Listener>)> {
         let first = self.paths[0].remote;
         let Options { auto_converge, post_copy, pause_max, .. } = self.options;
         let id = self.departure.id.clone();
-        let prepare = Prepare { id, config, key, post_copy: *post_copy, ipv6: first.is_ipv6() };
-        let port = match self.remote.ask(&Ask::Prepare(Box::new(prepare)))? {
-            Told::Ready { port } => port,
+        // The names here are those of this host still: those of the destination are its own matter.
+        let here = self.config()?;
+        let nodes = disks::own(&mut self.qmp, &here)?;
+        if *post_copy && !nodes.is_empty() {
+            return Err(Error::Usage(
+                "--post-copy is for machines whose disks are shared: a guest that ran at the destination \
+                 before all of its memory was there could not go back to its disks here"
+                    .to_owned(),
+            ));
+        }
+        let disk_bytes = nodes.iter().map(|node| node.bytes).collect();
+        let prepare = Prepare { id, config, key, post_copy: *post_copy, ipv6: first.is_ipv6(), disk_bytes };
+        let (port, disk_port) = match self.remote.ask(&Ask::Prepare(Box::new(prepare)))? {
+            Told::Ready { port, disks } => (port, disks),
             other => return Err(unexpected(&other)),
         };
         use_key(&mut self.qmp, &self.store.places(&self.machine.name)?, "client")?;
-        set_capabilities(&mut self.qmp, *auto_converge, *post_copy)?;
+        set_capabilities(&mut self.qmp, *auto_converge, *post_copy, !nodes.is_empty())?;
         let parameters = json!({
             "tls-creds": KEY_ID, "downtime-limit": pause_max.as_millis(), "max-bandwidth": 1_u64 << 40,
         });
@@ -365,7 +387,11 @@ impl<'a, 'p> Mover<'a, 'p> {
         let host = if first.is_ipv6() { format!("[{first}]") } else { first.to_string() };
         // One path is one TCP connection, which cannot leave it.
         let multipath = if self.paths.len() > 1 { ",mptcp=on" } else { "" };
-        let mut watch = Watch { began: self.clock.now(), port, ..Watch::default() };
+        let mut watch = Watch { began: self.clock.now(), ports: vec![port], ..Watch::default() };
+        if let Some(port) = disk_port {
+            watch.ports.push(port);
+            self.copy_disks(&mut watch, nodes, SocketAddr::new(first, port))?;
+        }
         self.qmp.execute("migrate", json!({"uri": format!("tcp:{host}:{port}{multipath}")}))?;
         (self.program.events)(Event::Begins);
         let copied = self.watch(&mut watch)?;
@@ -375,6 +401,34 @@ impl<'a, 'p> Mover<'a, 'p> {
             (self.program.events)(Event::Note("the rest of the memory follows the guest".to_owned()));
         }
         Ok((watch, beat))
+    }
+
+    /// Copies disks until only what the guest writes remains to be sent: that follows by itself.
+    fn copy_disks(&mut self, watch: &mut Watch, nodes: Vec<Node>, to: SocketAddr) -> Result {
+        let server = Server { at: to, multipath: self.paths.len() > 1, waits: false };
+        disks::begin(&mut self.qmp, &nodes, &server)?;
+        watch.disks = nodes;
+        let total = watch.disks.iter().map(|node| node.bytes).sum();
+        loop {
+            self.check_stop()?;
+            let copied = disks::copied(&mut self.qmp, &watch.disks)?;
+            drop(watch.carried.read(&self.addresses, &watch.ports)?);
+            watch.last = Progress {
+                state: "disks".to_owned(),
+                elapsed_ms: self.clock.now().since(watch.began).as_millis(),
+                remaining_bytes: copied.iter().map(|disk| disk.left).sum(),
+                memory_bytes: total,
+                sent_bytes: copied.iter().map(|disk| disk.sent).sum(),
+                paths: watch.carried.by_device(),
+                ..Progress::default()
+            };
+            (self.program.events)(Event::Progress(watch.last.clone()));
+            if copied.iter().all(|disk| disk.follows) {
+                watch.last = Progress::default();
+                return Ok(());
+            }
+            thread::sleep(LOOK_DISKS);
+        }
     }
 
     /// Follows QEMU until all is there, or as much as the user wants.
@@ -397,6 +451,15 @@ impl<'a, 'p> Mover<'a, 'p> {
             self.observe(watch, &state)?;
             match status.as_str() {
                 "completed" => return Ok(Copied::All),
+                // The guest stands still, and the disks are QEMU's to write for the last time.
+                "pre-switchover" => {
+                    while let Some(event) = self.qmp.event(Time::ZERO)? {
+                        let at = (event.name == "STOP").then_some(event.at);
+                        watch.stopped = watch.stopped.or(at);
+                    }
+                    disks::complete(&mut self.qmp, &watch.disks, self.clock)?;
+                    self.qmp.execute("migrate-continue", json!({"state": "pre-switchover"}))?;
+                }
                 "postcopy-active" => return Ok(Copied::Most),
                 "failed" | "cancelled" | "none" => {
                     let why = state["error-desc"].as_str().unwrap_or("QEMU does not say why").to_owned();
@@ -414,7 +477,7 @@ impl<'a, 'p> Mover<'a, 'p> {
     /// Reports how far it is, and sees that the paths are those that were wanted.
     fn observe(&mut self, watch: &mut Watch, state: &Value) -> Result {
         let now = self.clock.now();
-        let there = watch.carried.read(&self.addresses, watch.port)?;
+        let there = watch.carried.read(&self.addresses, &watch.ports)?;
         let paths = watch.carried.by_device();
         let ram = |key: &str| state["ram"][key].as_u64().unwrap_or(0);
         watch.last = Progress {
@@ -548,7 +611,7 @@ impl<'a, 'p> Mover<'a, 'p> {
         if state["status"] == "postcopy-active" {
             let (carried, addresses) = (&mut watch.carried, &self.addresses);
             settle::wait_for_post_copy(&mut self.qmp, self.clock, &mut || {
-                drop(carried.read(addresses, watch.port));
+                drop(carried.read(addresses, &watch.ports));
             })?;
             state = self.qmp.execute("query-migrate", json!({}))?;
         }

@@ -120,7 +120,13 @@ pub fn set_up(paths: &[Path]) -> Result<Option<Session>> {
     servers.dedup();
     match Session::begin(Options::for_program(names.clone(), servers)) {
         Ok((session, _)) => Ok(Some(session)),
-        Err(_) if uplinks::covers(&names, FilePath::new(STATE_DIR)) => Ok(None),
+        Err(_)
+            if [STATE_DIR, PROGRAM_STATE_DIR]
+                .iter()
+                .any(|dir| uplinks::covers(&names, FilePath::new(dir))) =>
+        {
+            Ok(None)
+        }
         Err(e) => Err(Error::Kernel(format!("cannot use {} at once: {e}", names.join(" and ")))),
     }
 }
@@ -200,18 +206,18 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// Reads what the connections to `port` of the other host have carried. Subflows that have ended keep
+    /// Reads what the connections to `ports` of the other host have carried. Subflows that have ended keep
     /// what they carried. Returns the devices that have a subflow now.
     ///
     /// # Errors
     /// `Kernel` if the kernel does not list its sockets.
-    pub fn read(&mut self, remotes: &[IpAddr], port: u16) -> Result<Vec<String>> {
+    pub fn read(&mut self, remotes: &[IpAddr], ports: &[u16]) -> Result<Vec<String>> {
         let failed = |e: anabranch_net::netlink::Error| Error::Kernel(e.to_string());
         let sockets = SockDiag::open().and_then(|diag| diag.tcp(&[TcpState::Established])).map_err(failed)?;
         let mut now = Vec::new();
         for socket in sockets {
             let remote = SocketAddr::new(socket.remote.ip().to_canonical(), socket.remote.port());
-            if remote.port() != port || !remotes.contains(&remote.ip()) {
+            if !ports.contains(&remote.port()) || !remotes.contains(&remote.ip()) {
                 continue;
             }
             let device = self.device_of(socket.local.ip().to_canonical());

@@ -22,6 +22,8 @@ use crate::wire::{ALPN, Ask, BLOCK, Lines, PORT, Told, rate_of};
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest time until a further connection is made, to one of several addresses.
 const RECONNECT: Duration = Duration::from_secs(2);
+/// The longest time until an agent says hello.
+const HELLO: Duration = Duration::from_secs(10);
 /// The longest time until an answer comes.
 const ANSWER: Duration = Duration::from_secs(60);
 
@@ -93,10 +95,12 @@ impl Remote {
         socket.connect_timeout(&peer.into(), within).map_err(failed)?;
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+        stream.set_read_timeout(Some(HELLO)).map_err(failed)?;
         stream.set_write_timeout(Some(ANSWER)).map_err(failed)?;
         let stream = ClientTls::new(pairing, ALPN).connect_blocking(stream)?;
-        Ok(Self { lines: Lines::new(stream), peer })
+        let mut remote = Self { lines: Lines::new(stream), peer };
+        remote.set_patience(ANSWER);
+        Ok(remote)
     }
 
     /// Connects to a host that was paired, over all paths, and says hello.
@@ -105,7 +109,10 @@ impl Remote {
     /// As [`connect`](Self::connect).
     pub fn greet(host: &Host, pairing: &Pairing) -> Result<(Self, Hello)> {
         let mut remote = Self::connect(resolve(&host.address)?, pairing, &Way::All)?;
-        match remote.ask(&Ask::Hello)? {
+        remote.set_patience(HELLO);
+        let told = remote.ask(&Ask::Hello)?;
+        remote.set_patience(ANSWER);
+        match told {
             Told::Hello { qemu, mut addresses, memory_bytes } => {
                 // The address that the user knows comes first.
                 addresses.retain(|ip| *ip != remote.peer.ip());

@@ -9,8 +9,9 @@ use anabranch_net::Clock;
 use serde_json::json;
 
 use crate::arrivals::{KEY_ID, remove_key};
+use crate::disks;
 use crate::error::{Error, Result};
-use crate::journal::{Asked, Departure, Next, next};
+use crate::journal::{Arrival, Asked, Departure, Guarded, Heard, Next, heard, next};
 use crate::launch;
 use crate::paths;
 use crate::qmp::Qmp;
@@ -106,7 +107,7 @@ pub fn recover(store: &Store, name: &str, patience: Span, clock: Clock) -> Resul
                     Settled::Lost
                 }
             };
-            tell_abort(store, &departure);
+            fence(store, name, tell_abort(store, &departure), clock)?;
             paths::clean_up();
             return Ok(Some(settled));
         }
@@ -185,6 +186,7 @@ pub(crate) fn stay(store: &Store, name: &str, mut qmp: Qmp, clock: Clock) -> Res
         }
         thread::sleep(Duration::from_millis(20));
     }
+    disks::give_up(&mut qmp, clock)?;
     // QEMU lets the guest run by itself after a cancelled migration, but not after a completed one.
     if qmp.status()? != "running" {
         qmp.execute("cont", json!({}))?;
@@ -213,9 +215,30 @@ pub(crate) fn leave(
 }
 
 /// Tells the destination that a machine does not come. If it cannot be told now, it finds out by itself.
-pub(crate) fn tell_abort(store: &Store, departure: &Move) {
-    let Ok((host, pairing)) = store.host(&departure.to) else { return };
-    if let Ok(mut remote) = Remote::greet_any(&host, &pairing, &departure.addresses) {
-        let _ = remote.ask(&Ask::Decide { id: departure.id.clone(), asked: Asked::Abort });
+/// Returns what it has written then.
+pub(crate) fn tell_abort(store: &Store, departure: &Move) -> Option<Arrival> {
+    let (host, pairing) = store.host(&departure.to).ok()?;
+    let mut remote = Remote::greet_any(&host, &pairing, &departure.addresses).ok()?;
+    match remote.ask(&Ask::Decide { id: departure.id.clone(), asked: Asked::Abort }) {
+        Ok(Told::Decided { state, .. }) => Some(state),
+        _ => None,
+    }
+}
+
+/// Ends a machine that was taken over by the host of its shadow, if that says so. It never runs here again by
+/// itself.
+///
+/// # Errors
+/// If the record of it cannot be written.
+pub(crate) fn fence(store: &Store, name: &str, word: Option<Arrival>, clock: Clock) -> Result {
+    let Some(mut protection) = store.protection(name)? else { return Ok(()) };
+    if word.is_none() || heard(word) != Heard::Fence {
+        return Ok(());
+    }
+    protection.state = Guarded::Lost;
+    store.set_protection(name, Some(&protection))?;
+    match store.find(name)? {
+        Some(machine) => launch::kill(&machine, clock),
+        None => Ok(()),
     }
 }

@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Places, is_name};
+use crate::disks::Node;
 use crate::error::{Error, Result};
-use crate::journal::{Arrival, Departure};
+use crate::journal::{Arrival, Departure, Guarded};
 use crate::wire::MoveId;
 
 /// The most bytes of a record.
@@ -77,6 +78,42 @@ pub struct Incoming {
     pub name: String,
     /// Who may run the machine.
     pub state: Arrival,
+    /// The files of disks that came with it, which go if it does not come.
+    #[serde(default)]
+    pub disks: Vec<PathBuf>,
+    /// Set if it is a shadow: the machine comes without its memory, if it comes.
+    #[serde(default)]
+    pub shadow: Option<Shadow>,
+}
+
+/// A machine whose disks are copied here while it runs at another host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shadow {
+    /// What it is made of, with the disks of this host.
+    pub config: Config,
+    /// The port at which the disks come in.
+    pub port: u16,
+    /// Whether the first copy is complete.
+    pub is_whole: bool,
+}
+
+/// The record of a protection at its source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection {
+    /// The number that both ends know.
+    pub id: MoveId,
+    /// The name of the host of the shadow.
+    pub to: String,
+    /// The links that are used; none: all that lead there.
+    pub via: Vec<String>,
+    /// Its addresses, of which some may not be reached later.
+    pub addresses: Vec<IpAddr>,
+    /// The port of the shadow's storage daemon.
+    pub port: u16,
+    /// The disks that are copied, as QEMU names them here.
+    pub nodes: Vec<Node>,
+    /// How far it is.
+    pub state: Guarded,
 }
 
 /// A host that machines can move to.
@@ -258,6 +295,46 @@ impl Store {
             Some(departure) => Self::write(&dir, "move.json", departure),
             None => Self::remove(&dir, "move.json"),
         }
+    }
+
+    /// Returns the record of a machine's protection, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn protection(&self, machine: &str) -> Result<Option<Protection>> {
+        Self::read(&self.dir_of(machine)?, "protection.json")
+    }
+
+    /// Writes the record of a machine's protection; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn set_protection(&self, machine: &str, protection: Option<&Protection>) -> Result {
+        let dir = self.dir_of(machine)?;
+        match protection {
+            Some(protection) => Self::write(&dir, "protection.json", protection),
+            None => Self::remove(&dir, "protection.json"),
+        }
+    }
+
+    /// Takes the lock of the program that follows a machine's shadow; `None` if another one does.
+    ///
+    /// # Errors
+    /// If the lock cannot be made.
+    pub fn lock_keeper(&self, machine: &str) -> Result<Option<Flock<File>>> {
+        let dir = self.dir_of(machine)?;
+        dir.try_lock("keeper").map_err(|e| Error::of_path(dir.path(), &e))
+    }
+
+    /// Returns the shadow of a machine at this host, the one that has not run if there are several.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn shadow(&self, machine: &str) -> Result<Option<Incoming>> {
+        let mut all: Vec<Incoming> = self.arrivals()?.into_iter().flatten().collect();
+        all.retain(|arrival| arrival.shadow.is_some() && arrival.name == machine);
+        all.sort_by_key(|arrival| arrival.state == Arrival::Running);
+        Ok(all.into_iter().next())
     }
 
     /// Returns the records of all moves that came in, or why one cannot be read.

@@ -83,6 +83,17 @@ pub enum Ask {
         /// Which of the two.
         asked: Asked,
     },
+    /// To take the disks of a machine for as long as it runs at its source: its shadow.
+    Shadow(Box<Prepare>),
+    /// What became of a shadow.
+    Follow {
+        /// Its number.
+        id: MoveId,
+        /// Whether the first copy is complete.
+        is_whole: bool,
+        /// How far it is behind, ms, as its source has measured.
+        lag_ms: u64,
+    },
     /// When the guest was heard for the first time since it runs.
     Beat {
         /// The number of the move.
@@ -105,6 +116,9 @@ pub struct Prepare {
     pub post_copy: bool,
     /// Whether the connection is to be over IPv6.
     pub ipv6: bool,
+    /// The lengths of the disks that are not shared, in their order, bytes.
+    #[serde(default)]
+    pub disk_bytes: Vec<u64>,
 }
 
 impl std::fmt::Debug for Prepare {
@@ -142,6 +156,9 @@ pub enum Told {
     Ready {
         /// The port at which it waits.
         port: u16,
+        /// The port at which it takes the disks that are not shared, if there are any.
+        #[serde(default)]
+        disks: Option<u16>,
     },
     /// What was written of a move.
     Decided {
@@ -151,6 +168,15 @@ pub enum Told {
         runs_after_us: Option<u64>,
         /// How long after the request this was sent, microseconds.
         told_after_us: u64,
+    },
+    /// What was written of a shadow; nothing if it is not known.
+    Shadow {
+        /// That.
+        state: Option<Arrival>,
+        /// Whether it is written that the first copy is complete, so that it can be taken over.
+        is_whole: bool,
+        /// Whether the program lives that takes its disks.
+        serves: bool,
     },
     /// When the guest was heard.
     Beat {
@@ -255,13 +281,13 @@ mod tests {
         let mut lines = Lines::new(Cursor::new(Vec::new()));
         lines.send(&Ask::Hello).unwrap();
         lines.send_bytes(b"abc").unwrap();
-        lines.send(&Told::Ready { port: 7 }).unwrap();
+        lines.send(&Told::Ready { port: 7, disks: None }).unwrap();
         lines.stream.set_position(0);
         assert!(matches!(lines.receive().unwrap(), Some(Ask::Hello)));
         let mut bytes = [0; 3];
         lines.receive_bytes(&mut bytes).unwrap();
         assert_eq!(&bytes, b"abc");
-        assert!(matches!(lines.receive().unwrap(), Some(Told::Ready { port: 7 })));
+        assert!(matches!(lines.receive().unwrap(), Some(Told::Ready { port: 7, .. })));
         assert!(lines.receive::<Ask>().unwrap().is_none());
         let mut endless = Lines::new(Cursor::new(vec![b'x'; 2 * LINE_MAX]));
         assert!(endless.receive::<Ask>().is_err());
@@ -292,8 +318,14 @@ mod tests {
     #[test]
     fn no_key_is_shown() {
         let config = Config::parse("name = \"a\"\nmemory_mb = 16\nkernel = \"k\"").unwrap();
-        let prepare =
-            Prepare { id: MoveId::new([1; 16]), config, key: "secret".into(), post_copy: false, ipv6: false };
+        let prepare = Prepare {
+            id: MoveId::new([1; 16]),
+            config,
+            key: "secret".into(),
+            post_copy: false,
+            ipv6: false,
+            disk_bytes: vec![],
+        };
         assert!(!format!("{:?}", Ask::Prepare(Box::new(prepare))).contains("secret"));
     }
 }

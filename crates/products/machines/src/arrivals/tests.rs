@@ -65,7 +65,7 @@ impl Host {
 
     fn write(&self, state: Arrival) {
         let (id, client, name) = (MoveId::new(ID), "src".to_owned(), "web".to_owned());
-        self.store.set_arrival(&Incoming { id, client, name, state }).unwrap();
+        self.store.set_arrival(&Incoming { id, client, name, state, disks: vec![], shadow: None }).unwrap();
     }
 
     fn state(&self) -> Option<Arrival> {
@@ -86,7 +86,7 @@ impl Host {
 
     fn prepare(&self, config: Config) -> Prepare {
         let key = "ab".repeat(32);
-        Prepare { id: MoveId::new(ID), config, key, post_copy: false, ipv6: false }
+        Prepare { id: MoveId::new(ID), config, key, post_copy: false, ipv6: false, disk_bytes: vec![] }
     }
 }
 
