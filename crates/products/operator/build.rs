@@ -2,6 +2,7 @@
 //! three lines for each function. Nothing is downloaded. If Rust has no library for WebAssembly here, there
 //! are no built-in functions, and the program says how to get them.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -17,30 +18,44 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../protocols/function/src");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut table = String::from("&[");
-    match build(&out) {
-        Ok(()) => {
-            for (name, _) in FUNCTIONS {
-                let path = out.join(format!("{name}.wasm"));
-                table += &format!("({name:?}, include_bytes!({path:?}) as &[u8]), ");
-            }
+    if has_target(&rustc) {
+        if let Err(reason) = build(&rustc, &out) {
+            println!("cargo::error=the packet functions cannot be built: {reason}");
+            std::process::exit(1);
         }
-        Err(reason) => println!("cargo::warning=no packet functions are built in: {reason}"),
+        for (name, _) in FUNCTIONS {
+            let path = out.join(format!("{name}.wasm"));
+            table += &format!("({name:?}, include_bytes!({path:?}) as &[u8]), ");
+        }
+    } else {
+        println!(
+            "cargo::warning=no packet functions are built in: `rustup target add {TARGET}` makes it possible"
+        );
     }
     fs::write(out.join("functions.rs"), table + "]").expect("OUT_DIR can be written");
 }
 
-fn build(out: &Path) -> Result<(), String> {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let said = Command::new(&rustc).args(["--print", "target-libdir", "--target", TARGET]).output();
-    let library = said.map_err(|e| e.to_string())?.stdout;
-    let library = PathBuf::from(String::from_utf8_lossy(&library).trim());
-    println!("cargo::rerun-if-changed={}", library.display());
-    if !library.exists() {
-        return Err(format!("`rustup target add {TARGET}` brings what they need"));
+/// Whether Rust has a library for WebAssembly. If it has none, this looks again when rustup has changed
+/// something.
+fn has_target(rustc: &OsStr) -> bool {
+    let said = Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).output();
+    let Ok(said) = said else { return false };
+    let library = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+    if library.exists() {
+        return true;
     }
+    let components = library.ancestors().nth(2).map(|rustlib| rustlib.join("components"));
+    if let Some(components) = components.filter(|components| components.exists()) {
+        println!("cargo::rerun-if-changed={}", components.display());
+    }
+    false
+}
+
+fn build(rustc: &OsStr, out: &Path) -> Result<(), String> {
     let compile = |kind: &str, more: &[&str], source: &Path| {
-        let mut command = Command::new(&rustc);
+        let mut command = Command::new(rustc);
         command.args(["--target", TARGET, "--edition=2024", "--crate-type", kind, "--cap-lints=allow"]);
         command.args(["-Copt-level=3", "-Cpanic=abort", "-Ccodegen-units=1", "-Cdebuginfo=0"]);
         command.arg("-L").arg(out).arg("--out-dir").arg(out).args(more).arg(source);

@@ -183,8 +183,8 @@ pub(super) fn go(store: &Store, args: &Move) -> Outcome {
     }
     let links: Vec<String> = links.iter().map(|(link, bytes)| format!("{link} {bytes}")).collect();
     note(&format!(
-        "{name} runs at {to}: it stood still for {:.1} ms, {} packets waited, {late} came later; its state has \
-         {state_bytes} bytes (bytes by link: {})",
+        "{name} runs at {to}: it stood still for {:.1} ms, {} packets waited, {late} came later; its state \
+         has {state_bytes} bytes (bytes by link: {})",
         still_us as f64 / 1_000.0,
         waited,
         links.join(", ")

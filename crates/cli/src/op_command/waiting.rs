@@ -67,7 +67,7 @@ pub(super) fn agent(store: &Store, args: &args::Agent) -> Outcome {
     match args.json {
         true => json::put("ready", &ReadyLine { inside, outside, instances, addresses }),
         false => note(&format!(
-            "carries functions between {inside} and {} ({instances} so far); `anabranch op fn run` starts one",
+            "carries functions between {inside} and {} ({instances} now); `anabranch op fn run` starts one",
             outside.unwrap_or(inside)
         )),
     }

@@ -1,5 +1,5 @@
-//! What a packet costs in each function alone, without a device: as a module of WebAssembly, and compiled into this
-//! program. `cargo run --release -p anabranch-operator --example calls`
+//! What a packet costs in each function alone, without a device: as a module of WebAssembly, and compiled into
+//! this program. `cargo run --release -p anabranch-operator --example calls`
 
 use std::hint::black_box;
 
@@ -48,7 +48,9 @@ fn native<F: Function>(clock: Clock, settings: &str) -> f64 {
 fn main() -> Result<(), anabranch_operator::Error> {
     let clock = Clock::start();
     let wasm = Wasm::new(Settings { instances_max: 16, ..Settings::default() })?;
-    println!("| function | bytes of the module | as WebAssembly | compiled into the program |\n| --- | --- | --- | --- |");
+    println!(
+        "| function | module, bytes | as WebAssembly | compiled into the program |\n| --- | --- | --- | --- |"
+    );
     for (name, module) in functions::ALL {
         let more = if *name == "limiter" { "rate 100G\nburst 4G\n" } else { "" };
         let settings = format!("{SETTINGS}{more}");

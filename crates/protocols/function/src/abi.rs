@@ -9,8 +9,9 @@
 //! | [`EXPORT_PACKET`]`(now: u64, from: u32, len: u32) -> u32` | handles the packet; returns an [`Answer`] |
 //! | [`EXPORT_REPORT`]`() -> u32` | writes a report to the packet's place |
 //!
-//! Settings are lines `KEY VALUE`, `len` bytes of them; the answer is 0, or the length of a text that says what
-//! is wrong. A report is lines `NAME NUMBER`, and the answer is their length. The time is milliseconds since the instance began, which goes on when it moves.
+//! Settings are lines `KEY VALUE`, `len` bytes of them; the answer is 0, or the length of a text that says
+//! what is wrong. A report is lines `NAME NUMBER`, and the answer is their length. The time is milliseconds
+//! since the instance began, which goes on when it moves.
 
 /// The version of this ABI.
 pub const ABI: u32 = 1;
