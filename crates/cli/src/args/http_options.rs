@@ -56,8 +56,8 @@ pub struct Http {
 
     /// Fetch every file of this list, as for wget and aria2: a line has the URL of a file, or several URLs
     /// with blanks or tabs between them, which are mirrors of it. Lines below it, behind blanks, may have
-    /// aria2's out=NAME and checksum=sha-256=HEX. # begins a comment; - is standard input. As with --each, the
-    /// files come one after the other, each by the name in its first URL if it has no other
+    /// aria2's out=NAME and checksum=sha-256=HEX. # begins a comment; - is standard input. As with
+    /// --each, the files come one after the other, each by the name in its first URL if it has no other
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "what")]
     pub input_file: Option<PathBuf>,
 

@@ -25,7 +25,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// missing.
 const LARGE: &[(&str, usize)] = &[
     ("fields of cli: args::Get", 16),
-    ("fields of products/anabranch: get::small_files::SmallFiles", 19),
+    ("fields of products/anabranch: get::small_files::SmallFiles", 17),
     ("fields of products/anabranch: mirror_list::listed::ListedFile", 16),
     ("fields of products/anabranch: report::source::Stats", 17),
     ("fields of products/lab: linux::flow::SocketFlow", 18),

@@ -1,5 +1,7 @@
 //! The machines that come to this host: prepared, then run or given up, by the rules of
-//! [`journal`](crate::journal).
+//! [`journal`](crate::journal). `shadows` has those that come without memory.
+
+mod shadows;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +23,7 @@ use crate::config::{Config, Places, disk_node, nic_id};
 use crate::disks;
 use crate::error::{Error, Result};
 use crate::journal::{Arrival, Asked, Departure, Start, answer, started};
+use crate::key::{self, KEY_ID};
 use crate::launch;
 use crate::limits::{Allowed, check_opened};
 use crate::memory::available_bytes;
@@ -37,11 +40,6 @@ const REST: Span = Span::from_secs(15);
 const REFUSES: Span = Span::from_secs(2);
 /// The most machines that come at once.
 const WAITING_MAX: usize = 8;
-/// The name of the key for the connection of a move, in QEMU.
-pub(crate) const KEY_ID: &str = "anabranch-key";
-/// The user of that key.
-pub(crate) const KEY_USER: &str = "anabranch";
-
 /// A machine whose move is not over.
 pub(crate) struct Live {
     /// The connection to its QEMU, until it runs: then others may have it.
@@ -227,7 +225,7 @@ impl Arrivals {
 
     fn start(&self, prepare: &Prepare, config: &Config) -> Result<(Live, Told)> {
         let places = self.store.places(&config.name)?;
-        put_key(&places, &prepare.key)?;
+        key::put(&places, &prepare.key)?;
         let mut machine = Machine {
             name: config.name.clone(),
             config: Some(config.clone()),
@@ -347,7 +345,7 @@ impl Arrivals {
         if let Some(resumed) = resumed.filter(|_| start == Start::Ran) {
             *resumed = Some(asked_at);
         }
-        remove_key(&places);
+        key::remove(&places);
         Ok(note)
     }
 
@@ -369,7 +367,7 @@ impl Arrivals {
             },
             _ => {}
         }
-        remove_key(&places);
+        key::remove(&places);
         disks::remove(&arrival.disks);
         if is_its {
             self.store.forget(&arrival.name)?;
@@ -432,33 +430,6 @@ impl Arrivals {
     }
 }
 
-/// Writes the key of a connection where QEMU reads it.
-pub(crate) fn put_key(places: &Places, key: &str) -> Result {
-    let dir = places.dir.join("key");
-    let failed = |e| Error::of_path(&dir, &e);
-    let made = PrivateDir::make(&dir, Access::Secret).map_err(failed)?;
-    made.replace("keys.psk", Access::Secret, format!("{KEY_USER}:{key}\n").as_bytes()).map_err(failed)
-}
-
-/// Removes the key of a connection.
-pub(crate) fn remove_key(places: &Places) {
-    let _ = fs::remove_dir_all(places.dir.join("key"));
-}
-
-/// Gives a QEMU the key of the connection of a move.
-pub(crate) fn use_key(qmp: &mut Qmp, places: &Places, endpoint: &str) -> Result {
-    // One of an earlier move may be there.
-    let _ = qmp.execute("object-del", json!({"id": KEY_ID}));
-    let mut key = json!({
-        "qom-type": "tls-creds-psk", "id": KEY_ID, "endpoint": endpoint,
-        "dir": places.dir.join("key"), "verify-peer": true,
-    });
-    if endpoint == "client" {
-        key["username"] = KEY_USER.into();
-    }
-    qmp.execute("object-add", key).map(drop)
-}
-
 /// Sets which of QEMU's ways of migration are used. Both ends have to have the same.
 pub(crate) fn set_capabilities(
     qmp: &mut Qmp,
@@ -481,7 +452,7 @@ pub(crate) fn set_capabilities(
 
 /// Lets a QEMU wait for the state of another one, and returns the port.
 fn listen(qmp: &mut Qmp, places: &Places, prepare: &Prepare, clock: Clock) -> Result<u16> {
-    use_key(qmp, places, "server")?;
+    key::give(qmp, places, "server")?;
     set_capabilities(qmp, false, prepare.post_copy, !prepare.disk_bytes.is_empty())?;
     qmp.execute("migrate-set-parameters", json!({"tls-creds": KEY_ID}))?;
     let host = if prepare.ipv6 { "[::]" } else { "0.0.0.0" };

@@ -17,9 +17,9 @@ use nix::sys::statvfs::statvfs;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::arrivals::KEY_ID;
 use crate::config::{Config, Format};
 use crate::error::{Error, Result};
+use crate::key::KEY_ID;
 use crate::qmp::{Event, Qmp};
 use crate::wire::MoveId;
 
@@ -30,8 +30,8 @@ const PREFIX: &str = "anabranch-disk";
 const RECONNECT_S: u64 = 10;
 /// How long a job may take to end.
 const END: Span = Span::from_secs(20);
-/// The bytes that are sent again at least when one of them was written. QEMU's own choice, 64 KB, makes sixteen
-/// times as much of the writes of a database; less than this costs memory, 8 MB for 1 TB.
+/// The bytes that are sent again at least when one of them was written. QEMU's own choice, 64 KB, makes
+/// sixteen times as much of the writes of a database; less than this costs memory, 8 MB for 1 TB.
 const GRAIN: u64 = 16 << 10;
 /// The most bytes of a disk.
 const BYTES_MAX: u64 = 64 << 40;

@@ -21,9 +21,9 @@ use anabranch_algo::Time;
 use anabranch_net::Clock;
 use serde_json::json;
 
-use crate::arrivals::{KEY_ID, KEY_USER};
 use crate::disks::Server;
 use crate::error::{Error, Result};
+use crate::key::{KEY_ID, KEY_USER};
 use crate::shadow::STAMP;
 
 /// The most samples of a backlog.

@@ -21,7 +21,7 @@
 //! * [`protect`]: a machine whose disks are copied for as long as it runs; `lag`: how far the copy is behind;
 //!   [`shadow`]: that copy, at the other host.
 //! * [`agent`]: the destination; `arrivals`: the machines that come to it; `limits`: what
-//!   these may have; [`connections`]: what clients may have.
+//!   these may have; [`connections`]: what clients may have; `key`: that of QEMU's connection.
 //! * `beat`: a guest's heartbeat.
 #![deny(unsafe_code)]
 
@@ -33,6 +33,7 @@ pub mod connections;
 pub mod disks;
 mod error;
 pub mod journal;
+mod key;
 mod lag;
 pub mod launch;
 mod limits;

@@ -17,12 +17,13 @@ use nix::fcntl::Flock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::arrivals::{KEY_ID, put_key, set_capabilities, use_key};
+use crate::arrivals::set_capabilities;
 use crate::beat::Listener;
 use crate::config::Config;
 use crate::disks::{self, Node, Server};
 use crate::error::{Error, Result};
 use crate::journal::{Departure, Guarded};
+use crate::key::{self, KEY_ID};
 use crate::launch;
 use crate::model::{Prediction, TIMES_MAX};
 use crate::outlook::{Outlook, Survey, measure};
@@ -216,7 +217,7 @@ pub fn run(store: &Store, name: &str, options: &Options, program: &mut Program<'
     let key: [u8; 32] =
         random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
     let key = data_encoding::HEXLOWER.encode(&key);
-    put_key(&places, &key)?;
+    key::put(&places, &key)?;
     // From here on a kill leaves something to settle.
     store.set_departure(name, Some(&mover.departure))?;
     let copied = (mover.program.guard)().and_then(|()| mover.copy(config, key));
@@ -377,7 +378,7 @@ impl<'a, 'p> Mover<'a, 'p> {
             Told::Ready { port, disks } => (port, disks),
             other => return Err(unexpected(&other)),
         };
-        use_key(&mut self.qmp, &self.store.places(&self.machine.name)?, "client")?;
+        key::give(&mut self.qmp, &self.store.places(&self.machine.name)?, "client")?;
         set_capabilities(&mut self.qmp, *auto_converge, *post_copy, !nodes.is_empty())?;
         let parameters = json!({
             "tls-creds": KEY_ID, "downtime-limit": pause_max.as_millis(), "max-bandwidth": 1_u64 << 40,

@@ -21,10 +21,10 @@ use anabranch_net::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::arrivals::{put_key, use_key};
 use crate::disks::{self, Node, Server};
 use crate::error::{Error, Result};
 use crate::journal::{Arrival, Asked, Departure, Guarded, Heard, heard};
+use crate::key;
 use crate::lag::{Backlog, Stamps};
 use crate::paths::{self, Carried};
 use crate::qmp::Qmp;
@@ -404,7 +404,7 @@ fn prepare(
         random().ok_or_else(|| Error::Failed("the system gives no random numbers".to_owned()))?;
     let key = data_encoding::HEXLOWER.encode(&key);
     let places = store.places(&machine.name)?;
-    put_key(&places, &key)?;
+    key::put(&places, &key)?;
     let prepare = Prepare {
         id: protection.id.clone(),
         config,
@@ -419,7 +419,7 @@ fn prepare(
         other => return Err(unexpected(&other)),
     };
     store.set_protection(&machine.name, Some(protection))?;
-    use_key(qmp, &places, "client")
+    key::give(qmp, &places, "client")
 }
 
 /// Has the keeper of a machine end, and waits for that.

@@ -8,10 +8,10 @@ use anabranch_algo::Span;
 use anabranch_net::Clock;
 use serde_json::json;
 
-use crate::arrivals::{KEY_ID, remove_key};
 use crate::disks;
 use crate::error::{Error, Result};
 use crate::journal::{Arrival, Asked, Departure, Guarded, Heard, Next, heard, next};
+use crate::key::{self, KEY_ID};
 use crate::launch;
 use crate::paths;
 use crate::qmp::Qmp;
@@ -193,7 +193,7 @@ pub(crate) fn stay(store: &Store, name: &str, mut qmp: Qmp, clock: Clock) -> Res
     }
     let _ = qmp.execute("migrate-set-parameters", json!({"tls-creds": ""}));
     let _ = qmp.execute("object-del", json!({"id": KEY_ID}));
-    remove_key(&store.places(name)?);
+    key::remove(&store.places(name)?);
     store.set_departure(name, None)
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn leave(
     if let Some(qmp) = qmp {
         launch::end(qmp, clock)?;
     }
-    remove_key(&store.places(name)?);
+    key::remove(&store.places(name)?);
     store.forget(name)
 }
 

@@ -62,7 +62,8 @@ const PATIENCE: Patience = Patience {
 /// has to do this: see the [module](self).
 ///
 /// # Errors
-/// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a named `via` leads to no mirror; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
+/// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a named `via` leads to no mirror;
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(super) fn fetch(
     request: &Request,
     found: &DiscoveredFile,

@@ -322,7 +322,8 @@ impl ReadHalf {
         None
     }
 
-    /// Takes the pieces that were delivered in place of blocks, once [`next`](Self::next) has returned `None`.
+    /// Takes the pieces that were delivered in place of blocks, once [`next`](Self::next) has returned
+    /// `None`.
     pub(super) fn take_pieces(&self) -> Vec<Piece> {
         std::mem::take(&mut self.shared.lock().pieces)
     }
