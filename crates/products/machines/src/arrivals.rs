@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
-use anabranch_net::private_file::{Access, PrivateDir};
 use serde_json::{Value, json};
 
 use crate::beat::Listener;

@@ -4,26 +4,22 @@
 //! The record of a shadow is that of a move ([`Incoming`]) in [`Arrival::Waiting`], and the same rules say
 //! when it runs; see [`journal`](crate::journal). The storage daemon outlives this program, as guests do.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 
 use anabranch_net::Clock;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use crate::config::{Config, Places, comma, disk_node};
+use crate::config::Places;
 use crate::disks;
 use crate::error::{Error, Result};
-use crate::journal::{Arrival, Asked, Departure, Guarded, answer};
+use crate::journal::{Arrival, Asked, answer};
 use crate::key;
 use crate::launch;
 use crate::qmp::Qmp;
-use crate::store::{Incoming, Machine, Origin, Shadow, Store};
-use crate::wire::{MoveId, Prepare, Told};
+use crate::store::{Incoming, Machine, Origin, Store};
 
 /// The name of the disk for stamps.
 pub(crate) const STAMP: &str = "stamp";

@@ -1,5 +1,5 @@
-//! What a packet costs in each function alone, without a device: as a module of WebAssembly, and compiled
-//! into this program. `cargo run --release -p anabranch-operator --example calls`
+//! What a packet costs in each function alone, without a device: as a module of WebAssembly, and compiled in.
+//! `cargo run --release -p anabranch-operator --example calls`
 
 use std::hint::black_box;
 
