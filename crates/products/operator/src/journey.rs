@@ -49,7 +49,7 @@ pub fn go(store: &Store, manager: &Manager, name: &str, to: &str, via: &[String]
     let mut remote = Pair::new(remote, &pairing);
     let moved = manager.depart(name, &goal, &mut remote);
     let mut carried = Carried::default();
-    let _ = carried.read(&addresses, peer.port());
+    let _ = carried.read(&addresses, &[peer.port()]);
     drop(remote);
     drop(session);
     Ok(Report { moved: moved?, links: carried.by_device(), note })
