@@ -34,8 +34,8 @@ fn files(text: &str) -> Result<Vec<WantedFile>, String> {
         let Some(first) = urls.peek() else { continue };
         // As for aria2, an option of a file stands below its URLs, behind blanks.
         let option = line.trim().split_once('=').filter(|(name, _)| !name.contains(['/', ':']));
-        if line.starts_with([' ', '\t'])
-            && let (Some((name, value)), Some(file)) = (option, files.pop())
+        if let Some((name, value)) = option.filter(|_| line.starts_with([' ', '\t']))
+            && let Some(file) = files.pop()
         {
             files.push(with(file, name, value).map_err(|why| format!("line {number}: {why}"))?);
             continue;

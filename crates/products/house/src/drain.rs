@@ -86,7 +86,7 @@ pub enum Phase {
     Running,
     /// The drain waits for [`Drain::resume`].
     Paused,
-    /// The deadline has passed; whoever waits stays.
+    /// The deadline has passed; users that wait stay.
     Ended,
 }
 
