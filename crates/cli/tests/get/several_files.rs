@@ -375,8 +375,8 @@ fn a_list_of_several_files_is_fetched() {
     let done = run(place.get(&[], &["-i", &list, "-o", "new/", "--json"])).expect(5);
     let files = events(&done.out, "file");
     assert_eq!(files[0]["verified"], "whole", "{files:?}");
-    assert_eq!(fs::read(place.0.path().join("new/one.iso")).expect("a file"), one);
-    assert!(!place.0.path().join("new/b.iso").exists(), "{files:?}");
+    assert_eq!(fs::read(place.to().join("new/one.iso")).expect("a file"), one);
+    assert!(!place.to().join("new/b.iso").exists(), "{files:?}");
     fs::write(&list, format!("{a}\n  out=../x\n")).expect("a list");
     assert!(run(place.get(&[], &["-i", &list])).expect(2).err.contains("../x"));
 }
