@@ -178,7 +178,8 @@ fn a_role_ends_in_order_though_it_shows_itself() {
     let place = place.path();
     let mut server = server(place, &["--status", "127.0.0.1:0"], 2);
     let mut client = client(place, &server, &["--status", "127.0.0.1:0"], 2);
-    assert_eq!(std::fs::read_dir(place.join("run")).unwrap().count(), 2);
+    // Each has a socket for its status, and the server has one for commands.
+    assert_eq!(std::fs::read_dir(place.join("run")).unwrap().count(), 3);
     client.signal(Signal::SIGTERM);
     server.signal(Signal::SIGTERM);
     assert_eq!(std::fs::read_dir(place.join("run")).unwrap().count(), 0, "no socket is left");
