@@ -376,11 +376,11 @@ fn a_machine_outlives_its_host_and_comes_back() {
     there = bed.agent("b", &["--disks", &dir("b")]);
     wait_until(20, || shown()["is_kept"] == true && shown()["lag_ms"].as_u64() < Some(1_000));
 
-    let began = std::time::Instant::now();
+    let began = anabranch_net::Clock::start();
     let lag = shown()["lag_ms"].as_u64().expect("a lag");
     let pid = event(&bed.vm("a", &["ls", "--json"]).expect(0), "machine")["pid"].as_i64().expect("a process");
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("killed");
-    let lag = lag + began.elapsed().as_millis() as u64;
+    let lag = lag + began.now().since(anabranch_algo::Time::ZERO).as_millis();
     bed.vm("b", &["failover", "m", "--json"]).expect(0);
     refused("b", &["failover", "m"], 1, "was taken over before");
     refused("a", &["run", "m", "--kernel", "/dev/null"], 1, "has a shadow at b");
