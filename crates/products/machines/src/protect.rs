@@ -1,5 +1,5 @@
 //! Protects a running machine: its disks are copied to a shadow at another host, and what the guest writes
-//! follows. The lag that is shown is measured, see [`lag`](crate::lag). When this host is lost, the other one
+//! follows. The lag that is shown is measured, see `lag`. When this host is lost, the other one
 //! takes the machine over (a failover); when it is back, the machine is copied back and returns (a failback).
 //!
 //! QEMU copies by itself. The keeper, a process for each protected machine, watches it: it measures the lag,
