@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Packet functions: how many live, how fast they start, what a packet costs beside nftables, and moves under traffic.
 
-    sudo python3 bench/operator.py [--bin target/release/anabranch-op] [--only storm,packets,moves,kills] [--moves 20] [--kills 12] [--json FILE]
+    sudo python3 bench/packet_functions.py [--bin target/release/anabranch-op] [--only storm,packets,moves,kills] [--moves 20] [--kills 12] [--json FILE]
 
 Network namespaces, joined by veth and bridges: a user, a server, and two hosts with an agent each, paired, with two links between them. Printed are
 tables in Markdown. Needs root, iproute2, nftables and taskset. Standard library only; every process it starts it ends, by its number.
