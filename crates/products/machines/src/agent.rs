@@ -4,36 +4,28 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anabranch_algo::fair_share::host_of;
 use anabranch_algo::{Span, Time};
-use anabranch_house::tls::{HANDSHAKE_TIMEOUT, ServerStream, ServerTls};
+use anabranch_house::tls::ServerStream;
 use anabranch_net::Clock;
 use nix::fcntl::Flock;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ring::digest::{Context, SHA256};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::arrivals::{Arrivals, Decided};
-use crate::connections::{Connections, Held};
+use crate::connections::Held;
+use crate::door::{Door, Guest, Rules, listen};
 use crate::error::{Error, Result};
 use crate::journal::Arrival;
 use crate::limits::Allowed;
-use crate::paths::{Announced, own_addresses};
+use crate::paths::Announced;
 use crate::store::Store;
 use crate::wire::{ALPN, Ask, BLOCK, Lines, MoveId, Told};
 
-/// The most connections at once that have not shown whose they are.
-const STRANGERS_MAX: u64 = 64;
-/// The most connections of clients at once.
-const CONNECTIONS_MAX: u64 = 64;
 /// The most bytes that a guest and its QEMU may write to each of their logs; more begins anew.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 /// How often logs are looked at.
@@ -93,23 +85,16 @@ pub enum Event {
 
 struct Shared {
     arrivals: Arrivals,
-    /// The addresses that the user gave.
-    addresses: Vec<IpAddr>,
-    announced: Mutex<Option<Announced>>,
+    door: Door,
     events: Sender<Event>,
     clock: Clock,
-    strangers: Connections<IpAddr>,
-    clients: Connections<String>,
-    is_over: AtomicBool,
 }
 
 impl Shared {
-    /// Returns the addresses of this host, and has Multipath TCP announce those that are new: links may come
-    /// up after the agent.
+    /// Returns the addresses of this host, which are announced.
     fn own_addresses(&self) -> Vec<IpAddr> {
-        let addresses = if self.addresses.is_empty() { own_addresses() } else { self.addresses.clone() };
-        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Err(e)) = announced.as_mut().map(|announced| announced.add(&addresses)) {
+        let (addresses, announced) = self.door.own_addresses();
+        if let Err(e) = announced {
             let text = format!("an address of this host is not announced: {e}");
             let _ = self.events.send(Event::Notice(text));
         }
@@ -146,21 +131,19 @@ impl Agent {
         let listeners: Result<Vec<TcpListener>> = settings.listen.iter().map(|at| listen(*at)).collect();
         let listeners = listeners?;
         let local = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        let shared = Shared {
-            arrivals,
-            addresses: settings.addresses,
-            announced: Mutex::new(announced.ok()),
-            events,
-            clock,
-            strangers: Connections::new(STRANGERS_MAX, clock),
-            clients: Connections::new(CONNECTIONS_MAX, clock),
-            is_over: AtomicBool::new(false),
-        };
+        let rules =
+            Rules { alpn: ALPN, silence: SILENCE, addresses: settings.addresses, announced: announced.ok() };
+        let door = Door::new(store.clone(), rules, Arc::default(), clock);
+        let shared = Shared { arrivals, door, events, clock };
         let shared = Arc::new(shared);
         shared.own_addresses();
         let accept = |listener| {
             let shared = Arc::clone(&shared);
-            thread::Builder::new().name("agent".to_owned()).spawn(move || accept(&shared, &listener))
+            let work = move || {
+                let theirs = Arc::clone(&shared);
+                shared.door.accept(&listener, move |stream, peer, held| serve(&theirs, stream, peer, held));
+            };
+            thread::Builder::new().name("agent".to_owned()).spawn(work)
         };
         let keep = {
             let shared = Arc::clone(&shared);
@@ -180,60 +163,18 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.door.close();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// Listens for connections of Multipath TCP, or of TCP where the kernel has none. Accepting never waits.
-///
-/// # Errors
-/// `Failed` if the address is taken or is none of this host.
-pub fn listen(at: SocketAddr) -> Result<TcpListener> {
-    let failed = |e: io::Error| Error::Failed(format!("cannot listen at {at}: {e}"));
-    let domain = Domain::for_address(at);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP))
-        .or_else(|_| Socket::new(domain, Type::STREAM, Some(Protocol::TCP)))
-        .map_err(failed)?;
-    socket.set_reuse_address(true).map_err(failed)?;
-    socket.bind(&at.into()).and_then(|()| socket.listen(64)).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
-    Ok(socket.into())
-}
-
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    while !shared.is_over.load(Ordering::SeqCst) {
-        let mut polled = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut polled, PollTimeout::from(100_u8));
-        let (stream, peer) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => {
-                // There are no descriptors left, for instance, and the connection is still there.
-                thread::sleep(Duration::from_millis(100));
-                continue;
-            }
-        };
-        let until = shared.clock.now() + Span::from_millis(HANDSHAKE_TIMEOUT.as_millis() as u64);
-        let Some(held) = shared.strangers.take(host_of(peer.ip()), &stream, Some(until)) else { continue };
-        let theirs = Arc::clone(shared);
-        let serve = move || {
-            if let Err(e) = serve(&theirs, stream, held) {
-                let _ =
-                    theirs.events.send(Event::Refused { client: peer.ip().to_string(), text: e.to_string() });
-            }
-        };
-        let _ = thread::Builder::new().name("client".to_owned()).spawn(serve);
-    }
-}
-
 /// Ends connections that take too long to show whose they are, and keeps logs short.
 fn keep(shared: &Shared) {
     let mut next_look = shared.clock.now();
-    while !shared.is_over.load(Ordering::SeqCst) {
-        shared.strangers.end_late();
+    while !shared.door.is_over() {
+        shared.door.end_late();
         if shared.clock.now() >= next_look {
             shared.arrivals.shorten_logs(LOG_BYTES_MAX);
             next_look = shared.clock.now() + LOGS;
@@ -242,26 +183,19 @@ fn keep(shared: &Shared) {
     }
 }
 
-/// Serves a connection until it ends. A client that was removed from the list is not let in any more, as the
-/// list is read for each connection.
-fn serve(shared: &Arc<Shared>, stream: TcpStream, stranger: Held<IpAddr>) -> Result {
-    let failed = |e: io::Error| Error::Failed(e.to_string());
-    stream.set_nonblocking(false).map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(failed)?;
-    stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(failed)?;
-    let store = &shared.arrivals.store;
-    let tls = ServerTls::new(&store.key()?, store.clients()?, ALPN);
-    let (stream, client) = tls.accept_blocking(stream)?;
-    let full = || Error::Refused(format!("{client} has all connections that a client may have"));
-    let held = shared.clients.take(client.clone(), &stream.sock, None).ok_or_else(full)?;
-    drop(stranger);
-    stream.sock.set_read_timeout(Some(SILENCE)).map_err(failed)?;
-    let mut connection = Connection { shared, client, prepared: BTreeSet::new(), lines: Lines::new(stream) };
-    connection.serve(&held);
-    drop(held);
-    connection.leave();
-    Ok(())
+/// Serves a connection until it ends.
+fn serve(shared: &Shared, stream: TcpStream, peer: SocketAddr, stranger: Held<IpAddr>) {
+    match shared.door.let_in(stream, stranger) {
+        Ok(Guest { client, lines, held }) => {
+            let mut connection = Connection { shared, client, prepared: BTreeSet::new(), lines };
+            connection.serve(&held);
+            drop(held);
+            connection.leave();
+        }
+        Err(e) => {
+            let _ = shared.events.send(Event::Refused { client: peer.ip().to_string(), text: e.to_string() });
+        }
+    }
 }
 
 /// A connection of a client.
@@ -394,19 +328,16 @@ impl Connection<'_> {
 
     /// Gives machines up whose source does not come back.
     fn leave(&self) {
-        let Shared { arrivals, clock, is_over, .. } = self.shared;
+        let Shared { arrivals, clock, door, .. } = self.shared;
         let deadline = clock.now() + GRACE;
         let is_waiting = |id: &MoveId| {
             let known = arrivals.store.arrival(id).ok().flatten();
             known.is_some_and(|known| known.state == Arrival::Waiting)
         };
-        while self.prepared.iter().any(is_waiting)
-            && clock.now() < deadline
-            && !is_over.load(Ordering::SeqCst)
-        {
+        while self.prepared.iter().any(is_waiting) && clock.now() < deadline && !door.is_over() {
             thread::sleep(Duration::from_millis(200));
         }
-        if is_over.load(Ordering::SeqCst) {
+        if door.is_over() {
             return;
         }
         // The source may have come back by another connection, and ask when the guest is heard.

@@ -20,8 +20,9 @@
 //! * [`mover`]: a move, at its source. [`remote`]: the agent as the source sees it; [`wire`]: what they say.
 //! * [`protect`]: a machine whose disks are copied for as long as it runs; `lag`: how far the copy is behind;
 //!   [`shadow`]: that copy, at the other host.
-//! * [`agent`]: the destination; `arrivals`: the machines that come to it; `limits`: what
-//!   these may have; [`connections`]: what clients may have; `key`: that of QEMU's connection.
+//! * [`agent`]: the destination; [`door`]: who is let in there; `arrivals`: the machines that come to it;
+//!   `limits`: what they may have; [`connections`]: the places of connections; `key`: the key between the two
+//!   QEMUs.
 //! * `beat`: a guest's heartbeat.
 #![deny(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod beat;
 pub mod config;
 pub mod connections;
 pub mod disks;
+pub mod door;
 mod error;
 pub mod journal;
 mod key;

@@ -54,20 +54,20 @@ pub struct Remote {
     peer: SocketAddr,
 }
 
-/// Returns the address and port of a host, of a text in which the port may be missing.
+/// Returns the address and port of a host, of a text in which the port may be missing: it is `port` then.
 ///
 /// # Errors
 /// `Unreachable` if the name has no address.
-pub fn resolve(address: &str) -> Result<SocketAddr> {
+pub fn resolve(address: &str, port: u16) -> Result<SocketAddr> {
     let unknown = |e: &io::Error| Error::Unreachable(format!("{address}: {e}"));
     if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, PORT));
+        return Ok(SocketAddr::new(ip, port));
     }
     let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
     let with_port = if address.rsplit_once(':').is_some_and(is_port) {
         address.to_owned()
     } else {
-        format!("{address}:{PORT}")
+        format!("{address}:{port}")
     };
     let found = with_port.to_socket_addrs().map_err(|e| unknown(&e))?.next();
     found.ok_or_else(|| unknown(&io::Error::other("it has no address")))
@@ -108,7 +108,7 @@ impl Remote {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn greet(host: &Host, pairing: &Pairing) -> Result<(Self, Hello)> {
-        let mut remote = Self::connect(resolve(&host.address)?, pairing, &Way::All)?;
+        let mut remote = Self::connect(resolve(&host.address, PORT)?, pairing, &Way::All)?;
         remote.set_patience(HELLO);
         let told = remote.ask(&Ask::Hello)?;
         remote.set_patience(ANSWER);
@@ -129,7 +129,7 @@ impl Remote {
     /// # Errors
     /// As [`connect`](Self::connect), for the address that the user knows.
     pub fn greet_any(host: &Host, pairing: &Pairing, addresses: &[IpAddr]) -> Result<Self> {
-        let known = resolve(&host.address)?;
+        let known = resolve(&host.address, PORT)?;
         let connect =
             |ip| Self::connect_within(RECONNECT, SocketAddr::new(ip, known.port()), pairing, &Way::All);
         if let Some(remote) = addresses.iter().find_map(|ip| connect(*ip).ok()) {
@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn a_host_is_found_with_and_without_a_port() {
-        let text = |address: &str| resolve(address).map(|a| a.to_string());
+        let text = |address: &str| resolve(address, PORT).map(|a| a.to_string());
         assert_eq!(text("192.0.2.1"), Ok("192.0.2.1:26230".into()));
         assert_eq!(text("192.0.2.1:7"), Ok("192.0.2.1:7".into()));
         assert_eq!(text("[2001:db8::1]:7"), Ok("[2001:db8::1]:7".into()));
         assert_eq!(text("2001:db8::1"), Ok("[2001:db8::1]:26230".into()));
-        assert!(matches!(resolve("no such host"), Err(Error::Unreachable(_))));
+        assert!(matches!(resolve("no such host", PORT), Err(Error::Unreachable(_))));
     }
 }

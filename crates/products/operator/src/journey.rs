@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 
 use anabranch_machines::paths::{self, Carried};
+use anabranch_machines::remote::resolve;
 use anabranch_machines::store::Store;
 
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::manager::Manager;
 use crate::mover::{Goal, Moved, TAIL};
-use crate::remote::{Pair, Remote, Way, resolve};
+use crate::remote::{Pair, Remote, Way};
+use crate::wire::PORT;
 
 /// A move that ended, and what each link carried.
 #[derive(Clone, Debug)]
@@ -31,7 +33,7 @@ pub struct Report {
 /// reached; otherwise as [`Manager::depart`].
 pub fn go(store: &Store, manager: &Manager, name: &str, to: &str, via: &[String]) -> Result<Report> {
     let (host, pairing) = store.host(to)?;
-    let peer = resolve(&host.address)?;
+    let peer = resolve(&host.address, PORT)?;
     let mut remote = Remote::connect(peer, &pairing, Way::AllPaths)?;
     let addresses = remote.addresses()?;
     let ways = paths::find(via, &addresses)?;
@@ -64,7 +66,8 @@ pub fn settle(store: &Store, manager: &Manager, mut report: impl FnMut(Event)) -
     for (name, leaving) in manager.undecided()? {
         let ask = || {
             let (host, pairing) = store.host(&leaving.to)?;
-            let mut remote = Remote::connect_any(resolve(&host.address)?, &leaving.addresses, &pairing)?;
+            let mut remote =
+                Remote::connect_any(resolve(&host.address, PORT)?, &leaving.addresses, &pairing)?;
             manager.settle(&name, &leaving, TAIL, &mut remote)
         };
         match ask() {

@@ -1,7 +1,7 @@
 //! The agent of another host, as a source sees it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_house::keys::Pairing;
@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::error::{Error, Result};
 use crate::mover::Destination;
 use crate::spec::Spec;
-use crate::wire::{ALPN, Ask, FRAMES_MAX, Frame, PORT, Told};
+use crate::wire::{ALPN, Ask, FRAMES_MAX, Frame, Told};
 
 /// The longest time until a connection is made.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -37,21 +37,6 @@ pub enum Way {
 pub struct Remote {
     lines: Lines<ClientStream>,
     peer: SocketAddr,
-}
-
-/// Returns the address and port of a host, of a text in which the port may be missing.
-///
-/// # Errors
-/// `Unreachable` if the name has no address.
-pub fn resolve(address: &str) -> Result<SocketAddr> {
-    let unknown = |e: &io::Error| Error::Unreachable(format!("{address}: {e}"));
-    if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, PORT));
-    }
-    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let with_port = if has_port { address.to_owned() } else { format!("{address}:{PORT}") };
-    let found = with_port.to_socket_addrs().map_err(|e| unknown(&e))?.next();
-    found.ok_or_else(|| unknown(&io::Error::other("it has no address")))
 }
 
 fn ended(e: &io::Error) -> Error {
