@@ -330,8 +330,8 @@ fn processes(is_wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
     pids.filter(is_it).map(Pid::from_raw).collect()
 }
 
-/// A host fails, its machine goes on from its shadow with what is said to be there, and returns without a
-/// loss.
+/// A host fails. Its machine goes on from the shadow, which has all writes that are older than the lag that
+/// was shown, and later returns without a loss.
 #[test]
 fn a_machine_outlives_its_host_and_comes_back() {
     let _alone = testing::alone();

@@ -148,11 +148,10 @@ pub enum Heard {
 /// Decides what the source of a protection does when it has heard the word of the other host; `None` if that
 /// does not know the shadow.
 ///
-/// A failover is the command of a person at the host of the shadow: that host writes [`Arrival::Starting`]
-/// without being asked by a source, and asks nobody, as the source may be dead. If it is not, two guests run
-/// from then on until the source hears of it: the one of the source is the one that ends. So a source that
-/// has once written [`Guarded::Lost`] never runs the machine again, and one that has not heard anything shows
-/// a lag that grows.
+/// A person commands a failover at the host of the shadow. That host writes [`Arrival::Starting`] and does
+/// not ask the source, because the source may be dead. If the source lives, two guests run until it hears of
+/// the failover; then its own guest ends. A source that has written [`Guarded::Lost`] never runs the machine
+/// again. A source that has heard nothing shows a lag that grows.
 #[must_use]
 pub const fn heard(word: Option<Arrival>) -> Heard {
     match word {

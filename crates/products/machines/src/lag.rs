@@ -37,10 +37,10 @@ const PROGRAM: &str = "qemu-io";
 
 /// What of a disk has not arrived, by counting bytes.
 ///
-/// A mirror sends what was changed in the order of its place on the disk, round after round. Of what was
-/// changed until a moment, all has arrived when as many bytes were confirmed as were known then; but some of
-/// these may have been changed again, and be counted twice. So more rounds are waited for, three in all; of a
-/// guest that never lets the mirror come to an end, this is an estimate and no proof.
+/// A mirror goes over the disk in rounds, and sends changed places in their order on the disk. What was
+/// changed before a moment has arrived when the mirror has confirmed as many bytes as it knew of then. But a
+/// place that was changed again counts twice, so the backlog waits for three rounds. If the guest never lets
+/// the mirror come to an end, this is an estimate and no proof.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog {
     /// When it was looked, what had been confirmed, and that with what was left, bytes.

@@ -1,8 +1,8 @@
 //! Shadows: disks of machines that run at other hosts, kept at this one by QEMU's storage daemon, without
 //! memory or a processor. When the source is lost, a shadow becomes the machine.
 //!
-//! The record of a shadow is that of a move ([`Incoming`]) in [`Arrival::Waiting`], and the same rules say
-//! when it runs; see [`journal`](crate::journal). The storage daemon outlives this program, as guests do.
+//! A shadow has the same record as a move ([`Incoming`]), in the state [`Arrival::Waiting`], and the rules of
+//! [`journal`](crate::journal) say when it runs. The storage daemon outlives this program, as guests do.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -41,8 +41,8 @@ pub struct TakenOver {
     pub silent_ms: Option<u64>,
 }
 
-/// Returns the time since this host was started, ms: all programs of a host have this clock, and nobody sets
-/// it.
+/// Returns the time since this host was started, ms. All programs of a host read this clock, and it cannot be
+/// set.
 pub(crate) fn host_ms() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000 + time.tv_nsec() as u64 / 1_000_000)

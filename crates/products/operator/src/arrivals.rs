@@ -104,10 +104,11 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Takes what has changed in the state of an instance that waits; with its age, that is all.
+    /// Takes what has changed in the state of an instance that waits. With `age_ms`, nothing changes any
+    /// more.
     ///
     /// # Errors
-    /// `NotFound` if it does not wait; `Refused` if the state is not that of its module.
+    /// `NotFound` if the instance does not wait; `Refused` if its module cannot have this state.
     pub fn state(&self, client: &str, id: &MoveId, age_ms: Option<u64>, delta: &[u8]) -> Result {
         let mut waiting = self.waiting();
         let unknown = || Error::NotFound("this move is not known here".to_owned());

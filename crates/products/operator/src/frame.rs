@@ -45,11 +45,11 @@ impl std::fmt::Display for Mac {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// To whom.
+    /// The MAC of the receiver.
     pub to: Mac,
-    /// From whom.
+    /// The MAC of the sender.
     pub from: Mac,
-    /// What is in it.
+    /// The protocol of the payload (EtherType).
     pub ethertype: u16,
 }
 

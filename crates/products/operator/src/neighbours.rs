@@ -36,7 +36,7 @@ struct Neighbour {
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// To whom it goes now; `None` if it waits or is dropped.
+    /// The MAC to which the frame goes now; `None` if the frame waits or is dropped.
     pub to: Option<Mac>,
     /// Whether a request has to be sent.
     pub asks: bool,

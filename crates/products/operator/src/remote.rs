@@ -87,7 +87,7 @@ impl Remote {
         self.peer
     }
 
-    /// Returns the addresses by which the host is reached, that of this connection first.
+    /// Returns the addresses by which the host is reached. The address of this connection comes first.
     ///
     /// # Errors
     /// As those of a [`Destination`].

@@ -51,7 +51,7 @@ pub enum Ask {
         id: MoveId,
         /// How long the instance has run, milliseconds, if it stands still: nothing changes after this.
         age_ms: Option<u64>,
-        /// The length of what follows.
+        /// The number of bytes that follow.
         bytes: usize,
     },
     /// To run an instance, or to give it up.
